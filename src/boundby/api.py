@@ -298,8 +298,8 @@ class Analysis:
         with self.in_time("looking for what to change", _REPLAYED):
             is_moot = self._no_verdict is not None
             looked = find(context, every, settings.disabled, limits=self.wholes, is_moot=is_moot)
-        found = looked.found
-        devices, threads, shown, late = self._first_responses(found, shown)
+        findings = looked.found
+        devices, threads, shown, late = self._first_responses(findings, shown)
         context.forget()
         del self.rule_context  # what rules asked is worked out anew if somebody else asks: a seventh of all memory
         paths = {region.path for region in shown if region.path}
@@ -316,7 +316,7 @@ class Analysis:
             step_mfu=self.stats.step_mfu,
             findings=tuple(
                 finding
-                for finding in found
+                for finding in findings
                 if chosen.region is None or finding.region is None or finding.region in paths
             ),
             not_checked=(*looked.not_checked, *failed),
@@ -405,13 +405,13 @@ class Analysis:
             return []
         with self.in_time("replaying", _MEASURED):
             if inside is None and scenario in SCENARIOS:
-                mine = [item for item in self.what_if if item.scenario == scenario]
-                then = questions.next_bounds(self.predictor, mine)
-                return [questions.answered(item, then[item.device, scenario]) for item in mine]
+                predictions = [item for item in self.what_if if item.scenario == scenario]
+                then = questions.next_bounds(self.predictor, predictions)
+                return [questions.answered(item, then[item.device, scenario]) for item in predictions]
             causes, part = questions.causes_of(scenario), (self.timeline, self.replayed)
             return [
-                summary.widened(*part, device, one, causes)
-                for device, one in zip(
+                summary.widened(*part, device, predicted, causes)
+                for device, predicted in zip(
                     self.timeline.devices, answer(self.predictor, scenario, inside, region), strict=True
                 )
             ]
@@ -487,7 +487,7 @@ def what_if(
     other options, progress and errors are those of ``analyze``.
     """
     analysis = Analysis(path, options, progress=progress, **changes)
-    answers = [found for scenario in scenarios for found in analysis.predict(scenario, analysis.options.region)]
+    answers = [answer for scenario in scenarios for answer in analysis.predict(scenario, analysis.options.region)]
     return answers, analysis.replayed.unreliable
 
 
@@ -522,12 +522,12 @@ def joined(
     from boundby.jobs.merge import merge
 
     given = [reports] if isinstance(reports, str | PathLike) else list(reports)
-    name, found = find_reports([Path(one) for one in given])
-    summaries, left_out = gather(found, options, workers=workers, scheduler=scheduler, progress=progress)
+    name, files = find_reports([Path(path) for path in given])
+    summaries, left_out = gather(files, options, workers=workers, scheduler=scheduler, progress=progress)
     (progress or _silent)("joining the ranks", None)
-    with stage("joining the ranks", events=sum(len(one.meetings) + len(one.events) for one in summaries)):
+    with stage("joining the ranks", events=sum(len(summary.meetings) + len(summary.events) for summary in summaries)):
         report = merge(summaries, name, left_out)
-    question, path_of = job_first.asked(report), dict(found)
+    question, path_of = job_first.asked(report), dict(files)
     answer = None
     if question is not None and report_of(question.rank) in path_of:
         (progress or _silent)(f"looking closer at {question.rank}", None)
@@ -567,13 +567,13 @@ def is_job(path: str | PathLike[str]) -> bool:
     """Whether this is a job's: its report saved as JSON, or a folder with the reports of several ranks."""
     import re
 
-    place = Path(path)
-    if place.is_dir():
-        ranks = [one for one in place.iterdir() if re.search(r"rank[-_. ]?\d+", one.name, re.IGNORECASE)]
-        return len({one.name.split(".")[0] for one in ranks}) > 1
-    if place.suffix.lower() != ".json" or not place.is_file():
+    target = Path(path)
+    if target.is_dir():
+        ranks = [file for file in target.iterdir() if re.search(r"rank[-_. ]?\d+", file.name, re.IGNORECASE)]
+        return len({rank_file.name.split(".")[0] for rank_file in ranks}) > 1
+    if target.suffix.lower() != ".json" or not target.is_file():
         return False
-    return b'"kind": "job"' in door.first_of(place, 200)
+    return b'"kind": "job"' in door.first_of(target, 200)
 
 
 def compare_jobs(
@@ -632,9 +632,9 @@ def compare_runs(
     """
     from boundby.compare import between
 
-    one, other = (load(source, options, progress=progress, **changes) for source in (before, after))
-    with stage("comparing", events=len(one.regions) + len(other.regions)):
-        return between.compare(one, other, steps=steps)
+    earlier, later = (load(source, options, progress=progress, **changes) for source in (before, after))
+    with stage("comparing", events=len(earlier.regions) + len(later.regions)):
+        return between.compare(earlier, later, steps=steps)
 
 
 def limits(
@@ -722,8 +722,8 @@ def _left_out(timeline: Timeline, skip_first: int) -> str:
     """How many steps of which were left out, of each process."""
     steps = skipped_steps(timeline.window, timeline)
     regions = timeline.ownership.regions
-    found = unique(np.concatenate([regions.of_range[rows] for rows in steps.values()])).tolist()
-    name = "/".join(regions.path(found[0])) if len(found) == 1 else timeline.window.range_glob
+    parents = unique(np.concatenate([regions.of_range[rows] for rows in steps.values()])).tolist()
+    name = "/".join(regions.path(parents[0])) if len(parents) == 1 else timeline.window.range_glob
     sizes = sorted(map(len, steps.values()))
     each = f"{sizes[0]:,}" if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,}"
     of_each = f" in each of {len(steps):,} processes" if len(steps) > 1 else ""

@@ -169,7 +169,7 @@ def _file_of(path: Path) -> tuple[Path, str, tuple[TraceWarning, ...]]:
         return file, str(path), ()
     if is_run(file.parent):  # the newest of several runs
         return file, str(file.parent), ()
-    if cycles := cycles_of(one.name for one in path.iterdir()):
+    if cycles := cycles_of(entry.name for entry in path.iterdir()):
         others = ", ".join(name for name in cycles if name != file.name)
         text = f"{file.name} was taken, the last of the cycles that one process recorded; not read: {others}."
         return file, str(file), (TraceWarning("cycles", text),)
@@ -189,8 +189,8 @@ def _as_sqlite(
     path: Path, nsys: str | PathLike[str] | None, progress: Progress, *, keep_export: bool
 ) -> Iterator[tuple[Path, str]]:
     """The report as an SQLite export and what it was: itself, or made from it by a real nsys."""
-    found = input_kind(path)
-    if found is None or not found.needs_nsys or (path.is_file() and _is_export(path)):  # whatever it is called
+    kind = input_kind(path)
+    if kind is None or not kind.needs_nsys or (path.is_file() and _is_export(path)):  # whatever it is called
         yield path, "nsys-sqlite"
         return
     from boundby.capture.export import export_sqlite, export_to_temporary
@@ -202,7 +202,7 @@ def _as_sqlite(
         progress("exporting with nsys", fraction)
 
     if keep_export:
-        yield export_sqlite(path, path.with_suffix(".sqlite"), tool, progress=exporting), found.source
+        yield export_sqlite(path, path.with_suffix(".sqlite"), tool, progress=exporting), kind.source
         return
     with export_to_temporary(path, tool, progress=exporting) as exported:
-        yield exported, found.source
+        yield exported, kind.source

@@ -95,8 +95,8 @@ def _prove(step: Callable[..., object], *, loader: Any = None, steps: int | None
         raise TypeError(f"boundby_prove: the step has no part {', '.join(sorted(unknown))}, but {', '.join(worth)}")
     broken = [part for part, (low, high) in limits.items() if worth[part].high < low or worth[part].low > high]
     if broken:
-        told = to_terminal.render(document(proof))
-        pytest.fail(f"boundby: not worth what was asserted: {', '.join(broken)}\n{told}", pytrace=False)
+        screen = to_terminal.render(document(proof))
+        pytest.fail(f"boundby: not worth what was asserted: {', '.join(broken)}\n{screen}", pytrace=False)
     return proof
 
 

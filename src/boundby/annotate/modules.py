@@ -134,9 +134,9 @@ class _Pass:
             self._inputs_missing[call] = missing
             return
         self._left.add(call)
-        place = self._place.get(call)
-        if place is not None:
-            self._close(place)
+        open_call = self._place.get(call)
+        if open_call is not None:
+            self._close(open_call)
 
     def close(self) -> None:
         """Close all that is open."""
@@ -206,7 +206,7 @@ def differentiable_tensors(tensor_type: Any, value: Any, depth: int = NESTING_SE
         return []
     if not items or depth == 0:
         return []
-    return [found for item in items for found in differentiable_tensors(tensor_type, item, depth - 1)]
+    return [tensor for item in items for tensor in differentiable_tensors(tensor_type, item, depth - 1)]
 
 
 # Which modules of a model get a range, and what it is called.

@@ -317,10 +317,10 @@ class nvtx_range:  # noqa: N801 (it reads as a function: with nvtx_range("x"), @
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         started = _started.get()
-        for place in reversed(range(len(started))):
-            owner, marker, handle = started[place]
+        for index in reversed(range(len(started))):
+            owner, marker, handle = started[index]
             if owner is self:
-                _started.set((*started[:place], *started[place + 1 :]))
+                _started.set((*started[:index], *started[index + 1 :]))
                 if marker is not None:
                     marker.end(handle)
                 return
@@ -346,8 +346,8 @@ def argb(color: str | int | None) -> int | None:
         return color
     if color.lower() in NAMES:
         return OPAQUE | NAMES[color.lower()]
-    if found := _HEX.fullmatch(color):
-        return OPAQUE | int(found[1], 16)
+    if match := _HEX.fullmatch(color):
+        return OPAQUE | int(match[1], 16)
     raise ValueError(f"{color!r} is not a colour known here. Use one of {', '.join(NAMES)}, or '#rrggbb'.")
 
 

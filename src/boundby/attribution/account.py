@@ -160,7 +160,7 @@ def known_states(trace: Trace, host_state: HostState, thread: int) -> StepFuncti
     states = StepFunction(states.time, np.where(states.value == ELSEWHERE, int(Cause.UNATTRIBUTED), states.value))
     if evidence.in_blocking_call is not None:
         return states  # outside every blocking call a thread runs
-    shown = next((one for one in (evidence.on_cpu, evidence.shown) if one is not None), None)
+    shown = next((intervals for intervals in (evidence.on_cpu, evidence.shown) if intervals is not None), None)
     shown = sampled(trace, thread) if shown is None else shown
     time = sorted_distinct(states.time, shown.start, shown.end)
     state = states.at(time)

@@ -118,9 +118,9 @@ def _idle_within(
     """For how long each device idles in each stretch."""
     table, idle = trace.operations, until - begin
     for number in unique(device).tolist():
-        mine, own = device == number, table.device == number
+        rows_here, own = device == number, table.device == number
         busy = CoveredTime(union(table.start_ns[own], table.end_ns[own]))
-        idle[mine] -= busy.within(begin[mine], until[mine])
+        idle[rows_here] -= busy.within(begin[rows_here], until[rows_here])
     return idle
 
 
@@ -130,8 +130,8 @@ def _is_alone(trace: Trace, calls: Calls, rows: _Rows) -> npt.NDArray[np.bool_]:
     several = np.zeros(len(trace.processes) + 1, bool)
     for number in unique(table.process).tolist():
         several[number] = len(unique(table.device[table.process == number])) > 1
-    found: npt.NDArray[np.bool_] = ~several[process[calls.of_operation[rows]]]
-    return found
+    is_alone: npt.NDArray[np.bool_] = ~several[process[calls.of_operation[rows]]]
+    return is_alone
 
 
 class _Graphs:
@@ -148,13 +148,13 @@ class _Graphs:
     def missing_between(self, before: _Rows, after: _Rows) -> Int64Array:
         """How many nodes of its graph each launch lacks between these two of its operations, if the gap between them is
         as long as they need; else 0."""
-        found = np.zeros(len(before), np.int64)
+        missing = np.zeros(len(before), np.int64)
         if not len(self._rows):
-            return found
+            return missing
         for at, (first, last) in enumerate(zip(before.tolist(), after.tolist(), strict=True)):
             if self._table.node[first] >= 0 and self._table.node[last] >= 0:
-                found[at] = self._missing(first, last)
-        return found
+                missing[at] = self._missing(first, last)
+        return missing
 
     def _missing(self, first: int, last: int) -> int:
         call = int(self._calls.of_operation[first])
@@ -171,8 +171,8 @@ class _Graphs:
     @once
     def _most(self, graph: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Nodes, starts and durations of the launch of a graph that has most."""
-        mine = np.flatnonzero(self._graph_of_call[self._call] == graph)
-        calls, which = ranked(self._call[mine])
+        own = np.flatnonzero(self._graph_of_call[self._call] == graph)
+        calls, which = ranked(self._call[own])
         rows = self._rows[self._of_call(int(calls[np.bincount(which).argmax()]))]
         start = self._table.start_ns[rows]
         return self._table.node[rows].astype(np.int64), start, (self._table.end_ns[rows] - start).astype(np.int64)
@@ -196,22 +196,22 @@ def nested(ranges: Ranges, chains: Sequence[Sequence[int]]) -> tuple[GraphRangeT
     """These chains of ranges (rows, the outermost first) as a table, and the place of each one's last; -1: empty."""
     rows = np.array(sorted({row for chain in chains for row in chain}), np.intp)
     rows = rows[np.lexsort((rows, -ranges.end_ns[rows], ranges.start_ns[rows], ranges.thread[rows]))]
-    place = {row: number for number, row in enumerate(rows.tolist())}
+    index_of = {row: number for number, row in enumerate(rows.tolist())}
     last = np.arange(len(rows))
     for chain in chains:
         for row in chain:
-            last[place[row]] = max(last[place[row]], place[chain[-1]])
+            last[index_of[row]] = max(last[index_of[row]], index_of[chain[-1]])
     table = GraphRangeTable(ranges.name[rows], ranges.domain[rows], ranges.arguments[rows], last)
-    return table, np.array([place[chain[-1]] if chain else NOTHING for chain in chains], np.int64)
+    return table, np.array([index_of[chain[-1]] if chain else NOTHING for chain in chains], np.int64)
 
 
 def chain_of(parent: npt.NDArray[np.int64], row: int) -> list[int]:
     """A range and those that it lies in, the outermost first."""
-    found: list[int] = []
+    chain: list[int] = []
     while row != NOTHING:
-        found.append(row)
+        chain.append(row)
         row = int(parent[row])
-    return found[::-1]
+    return chain[::-1]
 
 
 class _LaunchesInRanges(NamedTuple):
@@ -231,7 +231,7 @@ class _LaunchesInRanges(NamedTuple):
 
 def captured_graphs(trace: Trace, calls: Calls, ownership: Ownership) -> tuple[CapturedGraph, ...]:
     """The captures on record whose launches lie in ranges that were opened since the capture began."""
-    found: list[CapturedGraph] = []
+    graphs: list[CapturedGraph] = []
     for process, captures in stream_captures(trace, calls).items():
         launches = _launches(trace, calls, ownership, process)
         runs = np.isin(launches.call, calls.of_operation)
@@ -248,8 +248,8 @@ def captured_graphs(trace: Trace, calls: Calls, ownership: Ownership) -> tuple[C
             table, leaf = nested(trace.ranges, inside)
             nodes = _nodes(trace, calls, process, own.call, begin, end)
             pid = trace.processes[process].pid
-            found.append(CapturedGraph(trace.path, pid, table, own.work, kernel, leaf, nodes))
-    return tuple(found)
+            graphs.append(CapturedGraph(trace.path, pid, table, own.work, kernel, leaf, nodes))
+    return tuple(graphs)
 
 
 def _launches(trace: Trace, calls: Calls, ownership: Ownership, process: int) -> _LaunchesInRanges:
@@ -270,11 +270,11 @@ def _launches(trace: Trace, calls: Calls, ownership: Ownership, process: int) ->
 def _kernels(trace: Trace, calls: Calls) -> Int32Array:
     """What each call launches, by its own word or by what ran for it; -1: not told."""
     kernel = np.full(len(calls), -1, np.int32)
-    told = np.flatnonzero(trace.api.kernel >= 0)
-    for thread in unique(trace.api.thread[told]).tolist():
-        rows, mine = calls.rows_of(thread), told[trace.api.thread[told] == thread]
-        place = np.searchsorted(calls.start_ns[rows], trace.api.start_ns[mine], "right") - 1
-        kernel[rows.start + place[place >= 0]] = trace.api.kernel[mine[place >= 0]]
+    kernel_calls = np.flatnonzero(trace.api.kernel >= 0)
+    for thread in unique(trace.api.thread[kernel_calls]).tolist():
+        rows, own = calls.rows_of(thread), kernel_calls[trace.api.thread[kernel_calls] == thread]
+        position = np.searchsorted(calls.start_ns[rows], trace.api.start_ns[own], "right") - 1
+        kernel[rows.start + position[position >= 0]] = trace.api.kernel[own[position >= 0]]
     ran = np.flatnonzero((calls.of_operation >= 0) & (trace.operations.name >= 0))
     kernel[calls.of_operation[ran]] = trace.operations.name[ran]
     return kernel
@@ -288,12 +288,12 @@ def _of_a_run(regions: Regions, own: _LaunchesInRanges, warm_up: _LaunchesInRang
     labels, runs = (
         [of_region[regions.of_range[chain]].tolist() for chain in launches.chains] for launches in (own, warm_up)
     )
-    known = np.array([bool(label) for label in labels])
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], known, [False]))))
+    has_label = np.array([bool(label) for label in labels])
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], has_label, [False]))))
     first, stop = max(edges.reshape(-1, 2).tolist(), key=lambda edge: edge[1] - edge[0])
     wanted = np.array([label[-1] for label in labels[first:stop]], np.int32).tobytes()
     every = np.array([run[-1] if run else -1 for run in runs], np.int32).tobytes()
-    found: set[tuple[int, ...]] = set()
+    kernel_runs: set[tuple[int, ...]] = set()
     at = every.find(wanted)
     while at >= 0:
         begin = at // _BYTES - first
@@ -304,9 +304,9 @@ def _of_a_run(regions: Regions, own: _LaunchesInRanges, warm_up: _LaunchesInRang
             for run, label in zip(runs[stretch], labels, strict=True)
         )
         if same and bool((warm_up.work[stretch] == own.work).all()):
-            found.add(tuple(warm_up.kernel[stretch].tolist()))
+            kernel_runs.add(tuple(warm_up.kernel[stretch].tolist()))
         at = every.find(wanted, at + 1)
-    return np.array(found.pop(), np.int32) if len(found) == 1 else own.kernel
+    return np.array(kernel_runs.pop(), np.int32) if len(kernel_runs) == 1 else own.kernel
 
 
 def _nodes(trace: Trace, calls: Calls, process: int, own: _Rows, begin_ns: int, end_ns: int) -> dict[int, int]:
@@ -314,14 +314,16 @@ def _nodes(trace: Trace, calls: Calls, process: int, own: _Rows, begin_ns: int, 
     table = trace.graph_nodes
     then = (table.captured_ns >= begin_ns) & (table.captured_ns < end_ns)
     made = np.flatnonzero(then & (table.thread >= 0) & (table.process == process))
-    place = np.searchsorted(calls.start_ns[own], table.captured_ns[made], "right") - 1
-    call = pick(own, place, 0)
-    inside = (place >= 0) & (table.captured_ns[made] <= calls.end_ns[call]) & (table.thread[made] == calls.thread[call])
-    made, place = made[inside], place[inside]
+    position = np.searchsorted(calls.start_ns[own], table.captured_ns[made], "right") - 1
+    call = pick(own, position, 0)
+    inside = (
+        (position >= 0) & (table.captured_ns[made] <= calls.end_ns[call]) & (table.thread[made] == calls.thread[call])
+    )
+    made, position = made[inside], position[inside]
     return {
         int(number): int(launch)
         for column in (table.original, table.node)
-        for number, launch in zip(column[made].tolist(), place.tolist(), strict=True)
+        for number, launch in zip(column[made].tolist(), position.tolist(), strict=True)
     }
 
 
@@ -373,14 +375,14 @@ class _Numbers:
 
     def of(self, theirs: Sequence[str], numbers: Int32Array) -> Int32Array:
         """Their numbers as these; -1 stays."""
-        found = {-1: -1}
+        own_number = {-1: -1}
         for number in unique(numbers[numbers >= 0]).tolist():
             text = theirs[number]
             if text not in self._known:
                 self._known[text] = len(self._first) + len(self._more)
                 self._more.append(text)
-            found[number] = self._known[text]
-        return np.array([found[number] for number in numbers.tolist()], np.int32)
+            own_number[number] = self._known[text]
+        return np.array([own_number[number] for number in numbers.tolist()], np.int32)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -409,20 +411,20 @@ class CaptureIndex:
     def __init__(self, captures: Iterable[CapturedGraph]) -> None:
         self._of_node: dict[tuple[int, int], dict[int, CapturedGraph]] = {}
         self._of_order: dict[tuple[bytes, bytes], list[GraphOwners]] = {}
-        for place, one in enumerate(captures):
-            for number in one.nodes:
-                self._of_node.setdefault((one.pid, number), {})[place] = one
-            is_kernel = one.work == CallWork.KERNEL
-            if bool((one.kernel[is_kernel] >= 0).all()):
-                key = one.work.tobytes(), one.kernel[is_kernel].tobytes()
-                self._of_order.setdefault(key, []).append(GraphOwners(one.ranges, one.leaf))
+        for index, graph in enumerate(captures):
+            for number in graph.nodes:
+                self._of_node.setdefault((graph.pid, number), {})[index] = graph
+            is_kernel = graph.work == CallWork.KERNEL
+            if bool((graph.kernel[is_kernel] >= 0).all()):
+                key = graph.work.tobytes(), graph.kernel[is_kernel].tobytes()
+                self._of_order.setdefault(key, []).append(GraphOwners(graph.ranges, graph.leaf))
 
     def owners(self, replay: ReplayedGraph) -> list[GraphOwners]:
         """What the captures say that this replay may be of: one, or those that differ."""
         for numbers in replay.numbers:
             near = self._of_node.get((replay.pid, numbers[0]), {}).values()
-            if found := [owners for one in near if (owners := _by_numbers(one, numbers, replay)) is not None]:
-                return _distinct(found)
+            if all_owners := [owners for graph in near if (owners := _by_numbers(graph, numbers, replay)) is not None]:
+                return _distinct(all_owners)
         key = replay.work.tobytes(), replay.kernel[replay.work == CallWork.KERNEL].tobytes()
         return _distinct(self._of_order.get(key, []))
 
@@ -433,8 +435,8 @@ def _by_numbers(one: CapturedGraph, numbers: list[int], replay: ReplayedGraph) -
     launch = [one.nodes.get(number, NOTHING) for number in numbers]
     if sorted(launch) != list(range(len(one.work))) or bool((one.work[launch] != replay.work).any()):
         return None
-    known = (one.kernel[launch] >= 0) & (replay.work == CallWork.KERNEL)
-    if bool((one.kernel[launch] != replay.kernel)[known].any()):
+    both_known = (one.kernel[launch] >= 0) & (replay.work == CallWork.KERNEL)
+    if bool((one.kernel[launch] != replay.kernel)[both_known].any()):
         return None
     return GraphOwners(one.ranges, one.leaf[launch])
 
@@ -442,10 +444,10 @@ def _by_numbers(one: CapturedGraph, numbers: list[int], replay: ReplayedGraph) -
 def _distinct(found: list[GraphOwners]) -> list[GraphOwners]:
     """One of each kind. Of those that differ in the sizes of operators' inputs alone, one without these."""
     kinds: dict[tuple[object, ...], GraphOwners] = {}
-    for one in found:
-        table = one.ranges
-        key = tuple(tuple(column.tolist()) for column in (table.name, table.domain, table.last, one.leaf))
-        same = kinds.setdefault(key, one)
+    for owners in found:
+        table = owners.ranges
+        key = tuple(tuple(column.tolist()) for column in (table.name, table.domain, table.last, owners.leaf))
+        same = kinds.setdefault(key, owners)
         if bool((same.ranges.arguments != table.arguments).any()):
             unknown = np.full(len(table), -1, np.int32)
             kinds[key] = same._replace(ranges=replace(same.ranges, arguments=unknown))
@@ -480,18 +482,18 @@ def with_graph_ranges(trace: Trace, calls: Calls, ownership: Ownership) -> Graph
     replays = _Replays(trace, calls, by_order=bool(captures))
     if not len(replays.rows):
         return GraphRanges(trace, none)
-    known, untold = _known(trace, calls, ownership, replays, captures)
+    owners_of, untold = _known(trace, calls, ownership, replays, captures)
     launches = unique(replays.call)
     added, later_ns = [], np.zeros(len(trace.operations), np.int32)
-    place = np.full(replays.count, NOTHING, np.int64)
-    for graph, (nodes, found) in known.items():
-        place[nodes] = found.leaf
-        mine = launches[replays.of_call[launches] == graph]
+    leaf_of = np.full(replays.count, NOTHING, np.int64)
+    for graph, (nodes, owners) in owners_of.items():
+        leaf_of[nodes] = owners.leaf
+        own = launches[replays.of_call[launches] == graph]
         # A range takes a nanosecond, and a launch must last so long: it does, of a thousand ranges, too.
-        mine = mine[calls.end_ns[mine] - calls.start_ns[mine] > len(found.ranges) + 1]
-        added.append(_in_launches(calls, mine, found.ranges))
-        is_told = np.isin(replays.call, mine) & (place[replays.node] >= 0)
-        later_ns[replays.rows[is_told]] = place[replays.node[is_told]] + 1
+        own = own[calls.end_ns[own] - calls.start_ns[own] > len(owners.ranges) + 1]
+        added.append(_in_launches(calls, own, owners.ranges))
+        is_told = np.isin(replays.call, own) & (leaf_of[replays.node] >= 0)
+        later_ns[replays.rows[is_told]] = leaf_of[replays.node[is_told]] + 1
     warnings = (*trace.warnings, *_of_untold(trace, untold))
     if not later_ns.any():
         return GraphRanges(replace(trace, warnings=warnings) if untold else trace, none)
@@ -548,15 +550,15 @@ class _Replays:
             numbers = (self._told.node[order], self._told.original[order]) if is_numbered else ()
             work = _WORK[table.kind[rows]]
             pid = trace.processes[int(table.process[rows[0]])].pid
-            yield order, ReplayedGraph(pid, tuple(one.tolist() for one in numbers), work, table.name[rows])
+            yield order, ReplayedGraph(pid, tuple(column.tolist() for column in numbers), work, table.name[rows])
 
     def _began_ns(self, trace: Trace, graph: int, nodes: _Rows) -> Int64Array:
         """When each node begins in the launch that runs most of them."""
-        mine = np.flatnonzero(self.of_call[self.call] == graph)
-        _, which = ranked(self.call[mine])
-        mine = mine[which == int(np.bincount(which).argmax())]
+        own = np.flatnonzero(self.of_call[self.call] == graph)
+        _, which = ranked(self.call[own])
+        own = own[which == int(np.bincount(which).argmax())]
         began = np.full(self.count, np.iinfo(np.int64).max)
-        began[self.node[mine]] = trace.operations.start_ns[self.rows[mine]]
+        began[self.node[own]] = trace.operations.start_ns[self.rows[own]]
         return began[nodes]
 
 
@@ -565,32 +567,37 @@ def _known(
 ) -> tuple[dict[int, tuple[_Rows, GraphOwners]], list[int]]:
     """By graph its nodes, and their ranges; and of each graph for which other recordings were asked in vain, how many
     different captures it may be of (0: none)."""
-    told = trace.graph_nodes
-    innermost = ownership.ranges_at(told.thread, told.captured_ns)
+    graph_nodes = trace.graph_nodes
+    innermost = ownership.ranges_at(graph_nodes.thread, graph_nodes.captured_ns)
     began = stream_captures(trace, calls)
-    known: dict[int, tuple[_Rows, GraphOwners]] = {}
+    owners_of: dict[int, tuple[_Rows, GraphOwners]] = {}
     untold: list[int] = []
     anywhere, elsewhere = CaptureIndex(captures), CaptureIndex(trace.captured_graphs)
     for graph in unique(replays.of_node[replays.of_node >= 0]).tolist():
         nodes = np.flatnonzero(replays.of_node == graph)
-        if int(nodes[-1]) < len(told) and (own := _ranges_of(trace, ownership, nodes, innermost, began)) is not None:
-            known[graph] = nodes, own
+        if (
+            int(nodes[-1]) < len(graph_nodes)
+            and (own := _ranges_of(trace, ownership, nodes, innermost, began)) is not None
+        ):
+            owners_of[graph] = nodes, own
             continue
         if replays.is_whole(trace, nodes):
             continue
-        is_told = int(nodes[-1]) < len(told) and bool((told.thread[nodes] >= 0).any())  # and its capture has no ranges
+        is_told = int(nodes[-1]) < len(graph_nodes) and bool(
+            (graph_nodes.thread[nodes] >= 0).any()
+        )  # and its capture has no ranges
         asked = elsewhere if is_told else anywhere
         tries = [(order, asked.owners(replay)) for order, replay in replays.orders(trace, graph)]
-        if found := next(((order, same[0]) for order, same in tries if len(same) == 1), None):
-            known[graph] = found
+        if match := next(((order, same[0]) for order, same in tries if len(same) == 1), None):
+            owners_of[graph] = match
         elif trace.captured_graphs:
             untold.append(max(len(several) for _, several in tries))
-    return known, untold
+    return owners_of, untold
 
 
 def _where(trace: Trace) -> str:
     """The other recordings that hold captures."""
-    paths = ", ".join(dict.fromkeys(one.path for one in trace.captured_graphs))
+    paths = ", ".join(dict.fromkeys(graph.path for graph in trace.captured_graphs))
     return paths and f" (in {paths})"
 
 
@@ -609,7 +616,7 @@ def _of_untold(trace: Trace, untold: list[int]) -> Iterator[TraceWarning]:
             f"No capture{paths} makes the nodes of {plural(missing, 'CUDA graph')} or launches the same kernels in "
             "the same order: what runs is counted with the launches of the graph."
         )
-        if any(bool((one.kernel[one.work == CallWork.KERNEL] < 0).any()) for one in trace.captured_graphs):
+        if any(bool((graph.kernel[graph.work == CallWork.KERNEL] < 0).any()) for graph in trace.captured_graphs):
             text += (
                 " Captured launches do not tell their kernels: record the run before the capture, in the same ranges,"
                 " with it."
@@ -648,15 +655,15 @@ def _common(chains: Sequence[Sequence[int]]) -> int:
 def _begin_of_capture(trace: Trace, nodes: npt.NDArray[np.intp], captures: dict[int, IntervalSet]) -> int | None:
     """When the capture of these nodes began; None where its calls are not on record."""
     table = trace.graph_nodes
-    told = nodes[table.thread[nodes] >= 0]
-    if not len(told):
+    captured = nodes[table.thread[nodes] >= 0]
+    if not len(captured):
         return None
-    known = captures.get(int(table.process[told[0]]))
-    if known is None:
+    capture = captures.get(int(table.process[captured[0]]))
+    if capture is None:
         return None
-    first_ns = table.captured_ns[told].min(keepdims=True)
-    at = int(contains(known, first_ns)[0])
-    return None if at < 0 else int(known.start[at])
+    first_ns = table.captured_ns[captured].min(keepdims=True)
+    at = int(contains(capture, first_ns)[0])
+    return None if at < 0 else int(capture.start[at])
 
 
 def _in_launches(

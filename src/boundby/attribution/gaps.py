@@ -87,12 +87,12 @@ def wait_table(context: TraceContext, gaps: Iterable[GapTable]) -> CallWaits:
     for thread in unique(calls.thread).tolist():
         rows = calls.rows_of(thread)
         waits, waiting = host_state.blocked(thread), host_state.waiting(thread)
-        for found, times in ((blocked, waits), (held, waiting)):
-            if found is held and times is waits:  # no call holds it besides
-                found.append(blocked[-1])
+        for pieces_of, times in ((blocked, waits), (held, waiting)):
+            if pieces_of is held and times is waits:  # no call holds it besides
+                pieces_of.append(blocked[-1])
                 continue
             pieces = overlay(times, IntervalSet(calls.start_ns[rows], calls.end_ns[rows]))
-            found.append((pieces.right + rows.start, pieces.end - pieces.start))
+            pieces_of.append((pieces.right + rows.start, pieces.end - pieces.start))
     for each in gaps:
         blamed: npt.NDArray[np.intp] = np.flatnonzero(each.wait >= 0)
         idle.append((each.wait[blamed], each.sync_ns[blamed]))
@@ -100,14 +100,14 @@ def wait_table(context: TraceContext, gaps: Iterable[GapTable]) -> CallWaits:
     is_told = np.zeros(len(calls), bool)
     for rows_of_calls, _ in columns:
         is_told[rows_of_calls] = True
-    told = np.flatnonzero(is_told)
-    ns = np.stack([group_sums(places(told, call), length, len(told)) for call, length in columns])
-    ns[1][host_state.queue_full[told]] = 0  # a full queue is no wait that anybody asked for
+    is_shown = np.flatnonzero(is_told)
+    ns = np.stack([group_sums(places(is_shown, call), length, len(is_shown)) for call, length in columns])
+    ns[1][host_state.queue_full[is_shown]] = 0  # a full queue is no wait that anybody asked for
     np.maximum(ns[0], ns[1], out=ns[1])
     is_sync = is_any(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
-    is_sync[told[ns[0] > LAUNCH_LIMIT_NS]] = True
+    is_sync[is_shown[ns[0] > LAUNCH_LIMIT_NS]] = True
     some = as_rows((ns[1] != 0) | (ns[2] != 0))  # nobody is blocked for longer than held
-    return CallWaits(is_sync, told[some], ns[:, some])
+    return CallWaits(is_sync, is_shown[some], ns[:, some])
 
 
 # Of the waits that delayed one launch, only so many of the latest are looked at to find the one to blame.
@@ -156,8 +156,8 @@ class _Dividing(GapTable, frozen=True):
 
     def divided(self, wait: Int32Array, sync_ns: Int64Array) -> GapTable:
         """The table with the waits that are to blame and what they cost."""
-        known = replace(self, wait=wait, sync_ns=narrow(sync_ns))
-        return GapTable(*(compact(getattr(known, column)) for column in GapTable.__struct_fields__))
+        result = replace(self, wait=wait, sync_ns=narrow(sync_ns))
+        return GapTable(*(compact(getattr(result, column)) for column in GapTable.__struct_fields__))
 
 
 def account_gaps(

@@ -140,8 +140,10 @@ class HostState:
     @once
     def _any_on_cpu(self, leader: int) -> IntervalSet:
         """When any of the threads that take turns with this one is on a CPU."""
-        known = (gather_evidence(self._trace, one).on_cpu for one in self._logical_threads.members(leader).tolist())
-        return any_of(one for one in known if one is not None)
+        on_cpu = (
+            gather_evidence(self._trace, member).on_cpu for member in self._logical_threads.members(leader).tolist()
+        )
+        return any_of(one for one in on_cpu if one is not None)
 
     @once
     def compiling(self, thread: int) -> IntervalSet:
@@ -185,8 +187,8 @@ class HostState:
 
     def _awaited_by(self, process: int, of_thread: Callable[[int], IntervalSet]) -> IntervalSet:
         callers = unique(self._calls.thread)
-        mine = callers[self._trace.process_of_thread[callers] == process].tolist()
-        return any_of(intersect(of_thread(one), self.evidence(one).asleep) for one in mine)
+        threads = callers[self._trace.process_of_thread[callers] == process].tolist()
+        return any_of(intersect(of_thread(thread), self.evidence(thread).asleep) for thread in threads)
 
     @once
     def blocked(self, thread: int) -> IntervalSet:
@@ -220,7 +222,7 @@ class HostState:
         calls = self._calls
         if len(calls) == 0 or is_even(calls.thread):
             return spread(NOTHING, len(calls), np.int32)
-        found = np.full(len(calls), NOTHING, np.int32)
+        waited_for = np.full(len(calls), NOTHING, np.int32)
         long = np.flatnonzero((calls.end_ns - calls.start_ns >= LEAST_HELD_NS) & ~calls.is_first_load)
         long = long[calls.kind[long] != CallClass.INIT]
         waits = is_any(calls.kind[long], (CallClass.SYNC, CallClass.BLOCKING_COPY)) | self._may_wait[long]
@@ -233,8 +235,8 @@ class HostState:
             held, waited = held[last >= 0], rows[last[last >= 0]]
             inside_ns, late_ns = calls.end_ns[waited] - calls.start_ns[held], calls.end_ns[held] - calls.end_ns[waited]
             good = (calls.start_ns[waited] < calls.start_ns[held]) & (late_ns <= MOST_LATE_FRACTION * inside_ns)
-            found[held[good]] = waited[good]
-        return compact(found)
+            waited_for[held[good]] = waited[good]
+        return compact(waited_for)
 
     def waiting(self, thread: int) -> IntervalSet:
         """``blocked``, and besides the time in which the thread is held by the device without a sync: inside
@@ -264,10 +266,10 @@ class HostState:
     @once
     def _busy_of(self, process: int) -> IntervalSet:
         operations = self._trace.operations
-        mine = operations.process == process
-        if mine.all():  # which keeps it itself
+        is_own = operations.process == process
+        if is_own.all():  # which keeps it itself
             return operations.busy
-        return union(operations.start_ns[mine], operations.end_ns[mine])
+        return union(operations.start_ns[is_own], operations.end_ns[is_own])
 
     @once
     def logical_thread_blocked(self, thread: int) -> IntervalSet:
@@ -295,8 +297,8 @@ class HostState:
     def _may_run(self, process: int) -> Int64Array:
         """Of a process the threads that call CUDA or open ranges, then those that are seen at work at times."""
         marked, watched = self._seen
-        mine = [t for t in watched.get(process, ()) if not self._spins(t)]
-        return np.array([*marked.get(process, ()), *mine], np.int64)
+        quiet = [t for t in watched.get(process, ()) if not self._spins(t)]
+        return np.array([*marked.get(process, ()), *quiet], np.int64)
 
     @cached_property
     def _seen(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
@@ -305,21 +307,21 @@ class HostState:
         marked = {*unique(self._calls.thread).tolist(), *unique(trace.ranges.thread).tolist()}
         watched = {*unique(trace.schedule.thread).tolist(), *unique(trace.python_frames.thread).tolist()} - marked
         of_process: tuple[dict[int, list[int]], dict[int, list[int]]] = {}, {}
-        for threads, found in zip((marked, watched), of_process, strict=True):
+        for threads, by_process in zip((marked, watched), of_process, strict=True):
             for thread in sorted(threads):
-                found.setdefault(trace.threads[thread].process, []).append(thread)
+                by_process.setdefault(trace.threads[thread].process, []).append(thread)
         return of_process
 
     def at_work(self, process: npt.NDArray[np.integer], time_ns: Int64Array) -> Int32Array:
         """The thread of each of these processes that calls CUDA and runs code of its own at that instant, as one does
         that touches managed memory; NOTHING where none or several do."""
-        found, many = np.full(len(time_ns), NOTHING, np.int32), np.zeros(len(time_ns), np.int64)
+        thread_at, many = np.full(len(time_ns), NOTHING, np.int32), np.zeros(len(time_ns), np.int64)
         for thread in unique(self._calls.thread).tolist():
-            mine = process == self._trace.process_of_thread[thread]
-            mine[mine] = is_any(self.states(thread).at(time_ns[mine]), (Cause.CPU, Cause.CUDA_API))
-            found[mine] = thread
-            many += mine
-        return np.where(many == 1, found, np.int32(NOTHING))
+            is_open = process == self._trace.process_of_thread[thread]
+            is_open[is_open] = is_any(self.states(thread).at(time_ns[is_open]), (Cause.CPU, Cause.CUDA_API))
+            thread_at[is_open] = thread
+            many += is_open
+        return np.where(many == 1, thread_at, np.int32(NOTHING))
 
     def running(self, thread: int, sleeper: int) -> StepFunction:
         """A thread's states where it can be shown to run while the ``sleeper`` does not, and not to make its input;
@@ -351,7 +353,7 @@ class HostState:
 
     @once
     def _shown_to_compute(self, process: int, is_known: bool, makers: _Who) -> IntervalSet:
-        chosen = [one for one in self._may_run(process).tolist() if self._who[makers][one]]
+        chosen = [thread for thread in self._may_run(process).tolist() if self._who[makers][thread]]
         return any_of(where(self._shown_to_run(one, is_known), Cause.CPU) for one in chosen)
 
     @cached_property
@@ -392,16 +394,16 @@ class HostState:
         together = group_sums(leader, self._kernels, len(leader))[leader]
         most = np.zeros(len(self._trace.processes), np.int64)
         np.maximum.at(most, process, together)
-        found: BoolArray = together == most[process]
-        return found
+        is_fed: BoolArray = together == most[process]
+        return is_fed
 
     @cached_property
     def _takes_batch(self) -> BoolArray:
         """Per name: whether ranges so named take a batch. One more entry: -1 is no name."""
         used, shapes = self._trace.range_names
-        found = np.zeros(len(self._trace.names) + 1, bool)
-        found[used] = shapes.told(lambda name: INPUT_NAME.search(name) is not None)
-        return found
+        takes = np.zeros(len(self._trace.names) + 1, bool)
+        takes[used] = shapes.told(lambda name: INPUT_NAME.search(name) is not None)
+        return takes
 
     @once
     def _hungry(self, thread: int) -> IntervalSet:
@@ -410,8 +412,8 @@ class HostState:
         waits for: a loader's workers, files."""
         asleep, ranges = self.evidence(thread).asleep, self._trace.ranges.of_thread(thread)
         works = CoveredTime(self._others_compute(thread, _Who.LAUNCH_NOTHING))
-        mine = self._takes_batch[ranges.name]
-        takes = contains(union(ranges.start_ns[mine], ranges.end_ns[mine]), asleep.start) >= 0
+        is_taking = self._takes_batch[ranges.name]
+        takes = contains(union(ranges.start_ns[is_taking], ranges.end_ns[is_taking]), asleep.start) >= 0
         fed = takes | (works.within(asleep.start, asleep.end) < HALF * (asleep.end - asleep.start))
         return IntervalSet(asleep.start[fed], asleep.end[fed])
 
@@ -485,22 +487,22 @@ class HostState:
         """What is done for the thread at any instant, as Cause numbers: its own state; while it sleeps, the state of
         the first of ``running_elsewhere`` that runs. ``apart``: threads whose part in its sleep is known otherwise.
         Work of one that makes input is what those wait for that take it."""
-        found = self.responsible(thread)
-        resting = is_any(found.value, (Cause.HOST_BLOCKED, ELSEWHERE))
+        doings = self.responsible(thread)
+        resting = is_any(doings.value, (Cause.HOST_BLOCKED, ELSEWHERE))
         if resting.any():
-            until = np.append(found.time[1:], LAST_INSTANT)
-            start, end, _, state = cut(found.time[resting], until[resting], self._running_but(thread, apart))
+            until = np.append(doings.time[1:], LAST_INSTANT)
+            start, end, _, state = cut(doings.time[resting], until[resting], self._running_but(thread, apart))
             runs = state != NOTHING
-            layers = Layer(found.time, until, int64(found.value)), Layer(start[runs], end[runs], int64(state[runs]))
-            found = states(layers, self.awake, EMPTY.start)
-        return _renamed(_renamed(found, ELSEWHERE, self.awake), INPUT, Cause.HOST_BLOCKED)
+            layers = Layer(doings.time, until, int64(doings.value)), Layer(start[runs], end[runs], int64(state[runs]))
+            doings = states(layers, self.awake, EMPTY.start)
+        return _renamed(_renamed(doings, ELSEWHERE, self.awake), INPUT, Cause.HOST_BLOCKED)
 
     def _running_but(self, thread: int, apart: Collection[int]) -> StepFunction:
         """What the first of ``running_elsewhere`` does that runs, but for these. A thread does not run while it rests:
         it may be among those that are asked, which are then the same for all threads of a process."""
         may_run, leader = self._may_run(self._trace.threads[thread].process), self._logical_threads.leader
         own = may_run[leader[may_run] == leader[thread]].tolist() if (leader == leader[thread]).sum() > 1 else []
-        first, rest = (tuple(one for one in part if one not in apart) for part in (own, may_run.tolist()))
+        first, rest = (tuple(member for member in part if member not in apart) for part in (own, may_run.tolist()))
         return otherwise(self._first_running(first, thread), self._first_running(rest, thread))
 
     @property
@@ -563,8 +565,8 @@ class HostState:
             return EMPTY
         begin = np.append(self._trace.span_ns[0], end)
         until = np.append(start, max(self._trace.span_ns[1], int(end[-1]) if len(end) else 0) + 1)
-        place = places(theirs, begin)
-        took = np.where(place < len(theirs), theirs[np.minimum(place, len(theirs) - 1)], until)
+        position = places(theirs, begin)
+        took = np.where(position < len(theirs), theirs[np.minimum(position, len(theirs) - 1)], until)
         return union(np.minimum(took, until), until)
 
     @once
@@ -586,8 +588,8 @@ def where(states: StepFunction, cause: Cause) -> IntervalSet:
 
 def _intervals(states: StepFunction, is_so: Callable[[npt.NDArray[np.integer]], BoolArray]) -> IntervalSet:
     """When this holds of a state."""
-    until, mine = np.append(states.time[1:], LAST_INSTANT), is_so(states.value)
-    return union(states.time[mine], until[mine])
+    until, is_chosen = np.append(states.time[1:], LAST_INSTANT), is_so(states.value)
+    return union(states.time[is_chosen], until[is_chosen])
 
 
 def _renamed(states: StepFunction, old: int, new: int) -> StepFunction:
@@ -655,23 +657,25 @@ def stalled_allocations(calls: Calls, busy_of: Callable[[int], IntervalSet], tra
     A call that ran while the device was busy waited for it if it took longer than its like on an idle device, by
     half of that time or more. Without a like to compare, it waited if it returned soon after the device was done.
     """
-    found = np.zeros(len(calls), bool)
+    is_stalled = np.zeros(len(calls), bool)
     rows = np.flatnonzero(calls.kind == CallClass.ALLOC)
     process = trace.process_of_thread[calls.thread[rows]]
     group = calls.name[rows].astype(np.int64) * (len(trace.processes) + 1) + process
     for number in unique(group).tolist():
-        mine = rows[group == number]
-        start, end = calls.start_ns[mine], calls.end_ns[mine]
+        inside = rows[group == number]
+        start, end = calls.start_ns[inside], calls.end_ns[inside]
         busy = busy_of(int(process[group == number][0]))
         overlap = CoveredTime(busy).within(start, end)
-        place = places(busy.end, end, side="right") - 1
+        position = places(busy.end, end, side="right") - 1
         never = np.iinfo(np.int64).min // 2  # the device was not done before the call returned
         done = (
-            np.where(place >= 0, busy.end[np.maximum(place, 0)], never) if len(busy.end) else np.full(len(mine), never)
+            np.where(position >= 0, busy.end[np.maximum(position, 0)], never)
+            if len(busy.end)
+            else np.full(len(inside), never)
         )
         lag = end - done
         alone = overlap == 0
         own = median((end - start)[alone]) if alone.any() else None
         waited = overlap > 0
-        found[mine] = waited & ((end - start - own >= overlap / 2) if own is not None else (lag <= overlap))
-    return found
+        is_stalled[inside] = waited & ((end - start - own >= overlap / 2) if own is not None else (lag <= overlap))
+    return is_stalled

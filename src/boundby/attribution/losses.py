@@ -213,12 +213,12 @@ def _devices(trace: Trace, calls: Calls) -> tuple[Int32Array, BoolArray]:
     device = np.full(len(calls), NOTHING, np.int32)
     joined = np.flatnonzero(calls.of_operation >= 0)
     device[calls.of_operation[joined]] = trace.operations.device[joined]
-    told = np.flatnonzero((calls.of_point >= 0) & is_in(trace.stream_points.device, used.tolist()))
-    device[calls.of_point[told]] = trace.stream_points.device[told]
-    known = device >= 0
-    place = np.arange(len(calls))
-    before = np.maximum.accumulate(np.where(known, place, -1)) if len(calls) else place
-    after = np.minimum.accumulate(np.where(known, place, len(calls))[::-1])[::-1] if len(calls) else place
+    with_point = np.flatnonzero((calls.of_point >= 0) & is_in(trace.stream_points.device, used.tolist()))
+    device[calls.of_point[with_point]] = trace.stream_points.device[with_point]
+    has_device = device >= 0
+    position = np.arange(len(calls))
+    before = np.maximum.accumulate(np.where(has_device, position, -1)) if len(calls) else position
+    after = np.minimum.accumulate(np.where(has_device, position, len(calls))[::-1])[::-1] if len(calls) else position
     beside = []
     for source in (before, after):
         usable = (source >= 0) & (source < len(calls))
@@ -238,15 +238,15 @@ def _where(
 ) -> tuple[npt.NDArray[np.intp], Int32Array]:
     """These calls, each as often as there are devices on which its work may have run, and those: where that is open,
     all that its thread is known to use."""
-    known = calls.of_operation[calls.of_operation >= 0]
-    known = known[is_in(calls.thread[known], unique(calls.thread[rows[is_open[rows]]]).tolist())]
-    found = [(rows, device[rows])]
-    for thread in unique(calls.thread[known]).tolist():
-        mine = rows[is_open[rows] & (calls.thread[rows] == thread)]
-        for number in unique(device[known[calls.thread[known] == thread]]).tolist():
-            other = mine[device[mine] != number]
-            found.append((other, np.full(len(other), number, np.int32)))
-    calls_of, devices = (np.concatenate(column) for column in zip(*found, strict=True))
+    with_work = calls.of_operation[calls.of_operation >= 0]
+    with_work = with_work[is_in(calls.thread[with_work], unique(calls.thread[rows[is_open[rows]]]).tolist())]
+    parts = [(rows, device[rows])]
+    for thread in unique(calls.thread[with_work]).tolist():
+        own = rows[is_open[rows] & (calls.thread[rows] == thread)]
+        for number in unique(device[with_work[calls.thread[with_work] == thread]]).tolist():
+            other = own[device[own] != number]
+            parts.append((other, np.full(len(other), number, np.int32)))
+    calls_of, devices = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((devices, calls_of, calls.start_ns[calls_of]))
     return calls_of[order], devices[order].astype(np.int32)
 
@@ -268,28 +268,28 @@ def _when(
     call_process = trace.process_of(calls.thread)
     launched = np.where(calls.of_operation >= 0, pick(calls.start_ns, calls.of_operation, 0), table.start_ns)
     for number, gpu in sorted(set(zip(process.tolist(), device.tolist(), strict=True))):
-        mine = np.flatnonzero((process == number) & (device == gpu))
+        here = np.flatnonzero((process == number) & (device == gpu))
         ours = np.flatnonzero((table.process == number) & (table.device == gpu) & (table.correlation != NO_CORRELATION))
         streams = unique(table.stream[ours]).tolist()
-        time = begin[mine]
+        time = begin[here]
         if len(streams) == 1:
-            stream[mine] = streams[0]
+            stream[here] = streams[0]
         if 0 < len(streams) <= MOST_STREAMS:
-            earliest, latest = np.full(len(mine), _NEVER), np.full(len(mine), _EVER)
+            earliest, latest = np.full(len(here), _NEVER), np.full(len(here), _EVER)
             for each in streams:
                 inside = ours[table.stream[ours] == each]
                 inside = inside[np.argsort(launched[inside], kind="stable")]
-                place = places(launched[inside], time, side="right")
+                position = places(launched[inside], time, side="right")
                 ended = np.append(_EVER, np.maximum.accumulate(table.end_ns[inside]))
                 begins = np.append(np.minimum.accumulate(table.start_ns[inside][::-1])[::-1], _NEVER)
-                earliest, latest = np.minimum(earliest, ended[place]), np.maximum(latest, begins[place])
-            begin[mine], until[mine] = np.maximum(time, earliest), latest
+                earliest, latest = np.minimum(earliest, ended[position]), np.maximum(latest, begins[position])
+            begin[here], until[here] = np.maximum(time, earliest), latest
         own = np.flatnonzero(call_process == number)
         waits = own[calls.kind[own] == CallClass.SYNC]
         everything = waits if len(streams) <= 1 else waits[trace.is_named(calls.name[waits], is_device_wide)]
-        until[mine] = np.minimum(until[mine], _next_end(calls, everything, time, _NEVER))
+        until[here] = np.minimum(until[here], _next_end(calls, everything, time, _NEVER))
         last = int(calls.end_ns[own].max())
-        until[mine] = np.where(until[mine] == _NEVER, _next_end(calls, waits, time, last), until[mine])
+        until[here] = np.where(until[here] == _NEVER, _next_end(calls, waits, time, last), until[here])
     holding = calls.kind[rows] == CallClass.BLOCKING_COPY
     until = np.where(holding, np.minimum(until, calls.end_ns[rows]), until)
     return begin, np.maximum(until, begin), stream
@@ -333,17 +333,17 @@ def _dark(
             uncalled.append(len(wanted))
             continue
         ours = ours[np.argsort(trace.api.correlation[ours], kind="stable")]
-        place = places(trace.api.correlation[ours], wanted)
+        position = places(trace.api.correlation[ours], wanted)
         alone = len(unique(trace.api.thread[ours])) == 1
         ended = np.append(_EVER, np.maximum.accumulate((trace.api.end_ns if alone else trace.api.start_ns)[ours]))
         starts = np.append(np.minimum.accumulate(trace.api.start_ns[ours][::-1])[::-1], trace.span_ns[1])
         until = np.where(holds[of_process], table.end_ns[orphans], table.start_ns[orphans])
         begun = np.append(until, np.full(int(syncs.sum()), _NEVER))
-        low = np.maximum(ended[place], trace.span_ns[0])
-        is_last = place == len(ours)  # whatever else was called then is not on record either
-        dark.append(union(low, np.where(is_last, trace.span_ns[1], np.minimum(starts[place], begun))))
+        low = np.maximum(ended[position], trace.span_ns[0])
+        is_last = position == len(ours)  # whatever else was called then is not on record either
+        dark.append(union(low, np.where(is_last, trace.span_ns[1], np.minimum(starts[position], begun))))
         seen = int(((table.process == number) & (calls.of_operation >= 0)).sum())
-        within = (place > 0) & ~is_last  # one before or after all calls on record held up none of them
+        within = (position > 0) & ~is_last  # one before or after all calls on record held up none of them
         lost = int(within.sum())
         fractions.append(lost / max(lost + seen + int(((points.process == number) & ~syncs).sum()), 1))
         of_waits.append(int(within[len(orphans) :].sum()) / max(int(waits.sum()), 1))
@@ -355,7 +355,7 @@ def _unnumbered(trace: Trace, every: bool) -> tuple[IntervalSet, ...]:
     """Per process: when nothing is on record between two calls whose numbers leave some out. Calls that are never
     recorded take numbers too, so this is a sign only where calls were lost (``every`` process then), or hardly a number
     is missing otherwise."""
-    found = []
+    dark_parts = []
     process = trace.process_of(trace.api.thread)
     for number in range(len(trace.processes)):
         ours = as_rows(process == number)
@@ -367,12 +367,12 @@ def _unnumbered(trace: Trace, every: bool) -> tuple[IntervalSet, ...]:
         if not every and len(left_out) > SELDOM * max(len(correlation) - 1, 0):
             left_out = left_out[:0]
         if not len(left_out):
-            found.append(EMPTY)
+            dark_parts.append(EMPTY)
             continue
         begin = running_maximum(end[order])[left_out]
         end = np.minimum.accumulate(start[order][::-1])[::-1][left_out + 1]
-        found.append(IntervalSet(begin[begin < end], end[begin < end]))
-    return tuple(found)
+        dark_parts.append(IntervalSet(begin[begin < end], end[begin < end]))
+    return tuple(dark_parts)
 
 
 def _may_hold(trace: Trace, calls: Calls) -> BoolArray:
@@ -382,17 +382,17 @@ def _may_hold(trace: Trace, calls: Calls) -> BoolArray:
     if not (table.kind == OpKind.MEMCPY).any():
         return np.zeros(len(table), bool)
     kind = (table.direction.astype(np.int64) * 8 + table.source) * 8 + table.target
-    is_copy, known = table.kind == OpKind.MEMCPY, calls.of_operation >= 0
+    is_copy, has_work = table.kind == OpKind.MEMCPY, calls.of_operation >= 0
     middle = table.start_ns + (table.end_ns - table.start_ns) // 2
-    held = known & (pick(calls.end_ns, calls.of_operation, _EVER) >= middle)
-    found: BoolArray = is_copy & (np.isin(kind, kind[is_copy & held]) | ~np.isin(kind, kind[is_copy & known]))
-    return found
+    held = has_work & (pick(calls.end_ns, calls.of_operation, _EVER) >= middle)
+    may_hold: BoolArray = is_copy & (np.isin(kind, kind[is_copy & held]) | ~np.isin(kind, kind[is_copy & has_work]))
+    return may_hold
 
 
 def _silences(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> tuple[int | None, ...]:
     """Per process: from when on calls are missing, though ranges of regions in which it nearly always calls go on: to
     the end of the trace nothing is left of its calls. Records stop thread by thread: the first to stop counts."""
-    found: list[int | None] = []
+    silences: list[int | None] = []
     process, call_process = trace.process_of(trace.ranges.thread), trace.process_of(calls.thread)
     for number in range(len(trace.processes)):
         ranges, own = np.flatnonzero(process == number), as_rows(call_process == number)
@@ -400,10 +400,12 @@ def _silences(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> tupl
         if silent is not None:
             own = np.arange(len(calls))[own]
             threads = unique(calls.thread[own]).tolist()
-            each = [_silence(trace, calls, ranges, region[ranges], own[calls.thread[own] == one]) for one in threads]
+            each = [
+                _silence(trace, calls, ranges, region[ranges], own[calls.thread[own] == thread]) for thread in threads
+            ]
             silent = min((time for time in each if time is not None), default=silent)
-        found.append(silent)
-    return tuple(found)
+        silences.append(silent)
+    return tuple(silences)
 
 
 def _silence(
@@ -460,10 +462,10 @@ def filled(trace: Trace, calls: Calls, losses: Losses, begins_ns: Mapping[int, i
     new = np.append(True, np.diff(until) != 0) if len(rows) else np.empty(0, bool)
     group = np.cumsum(new) - 1
     size = np.bincount(group)[group] if len(rows) else group
-    place = np.arange(len(rows)) - np.flatnonzero(new)[group] if len(rows) else group
+    position = np.arange(len(rows)) - np.flatnonzero(new)[group] if len(rows) else group
     first = begin[np.flatnonzero(new)][group] if len(rows) else begin
-    start = np.maximum(begin, first + (until - first) * place // np.maximum(size, 1))
-    end = np.maximum(np.minimum(until, first + (until - first) * (place + 1) // np.maximum(size, 1)), start + 1)
+    start = np.maximum(begin, first + (until - first) * position // np.maximum(size, 1))
+    end = np.maximum(np.minimum(until, first + (until - first) * (position + 1) // np.maximum(size, 1)), start + 1)
     kind = np.array([OpKind.KERNEL, OpKind.KERNEL, OpKind.GRAPH, OpKind.MEMCPY, OpKind.MEMSET])[losses.work[rows]]
     plain = np.full(len(rows), -1, np.int8)
     table = trace.operations
@@ -525,9 +527,9 @@ def unsure_ns(context: TraceContext, losses: Losses, device: int, low: int, high
     if not any(len(part.start) for part in (*losses.dark, *losses.unnumbered)):
         return 0
     processes = unique(context.trace.operations.process[context.trace.operations.device == device]).tolist()
-    mine = [number for number in processes if number >= 0]
-    dark = [losses.dark[number] for number in mine]
-    for number in mine:
+    real = [number for number in processes if number >= 0]
+    dark = [losses.dark[number] for number in real]
+    for number in real:
         open_ns = clip(losses.unnumbered[number], low, high)
         longest = np.argmax(open_ns.end - open_ns.start) if len(open_ns.start) else 0
         dark.append(IntervalSet(open_ns.start[longest : longest + 1], open_ns.end[longest : longest + 1]))

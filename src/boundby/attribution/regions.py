@@ -77,10 +77,10 @@ class Regions(Struct, frozen=True, dict=True):
 
     def paths(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """Of every region its path in other names, one a region."""
-        found: list[tuple[str, ...]] = [()]
+        all_paths: list[tuple[str, ...]] = [()]
         for parent, name in zip(self.parent[1:].tolist(), names[1:], strict=True):
-            found.append((*found[parent], name))
-        return found
+            all_paths.append((*all_paths[parent], name))
+        return all_paths
 
     @cached_property
     def _paths(self) -> list[tuple[str, ...]]:
@@ -100,15 +100,15 @@ class Regions(Struct, frozen=True, dict=True):
     @cached_property
     def preorder(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Of each region its place where every region stands before those in it, and where what lies in it ends."""
-        size, place = self.accumulate(np.ones(len(self), np.int64)), np.zeros(len(self), np.intp)
+        size, position = self.accumulate(np.ones(len(self), np.int64)), np.zeros(len(self), np.intp)
         for rows in self._levels:
             rows = rows[np.argsort(self.parent[rows], kind="stable")]
             above = self.parent[rows]
             before = np.cumsum(size[rows]) - size[rows]
             first = np.flatnonzero(np.append(True, above[1:] != above[:-1]))
             before -= np.repeat(before[first], np.diff(np.append(first, len(rows))))
-            place[rows] = place[above] + 1 + before
-        return place, place + size
+            position[rows] = position[above] + 1 + before
+        return position, position + size
 
     def subtree(self, region: int) -> npt.NDArray[np.bool_]:
         """Mask over regions: this one and all that lie in it."""
@@ -134,8 +134,8 @@ def too_deep(regions: Regions, *, fold: bool = True) -> npt.NDArray[np.bool_]:
     """Mask over ranges: those beyond `MOST_DEPTH` or, where recursion folds, `MOST_RECURSION`."""
     if not fold:
         return (regions.depth > MOST_DEPTH)[regions.of_range]
-    numbers = {place: number for number, place in enumerate(sorted({*zip(regions.domain, regions.name, strict=True)}))}
-    label = np.array([numbers[place] for place in zip(regions.domain, regions.name, strict=True)], np.int64)
+    numbers = {pair: number for number, pair in enumerate(sorted({*zip(regions.domain, regions.name, strict=True)}))}
+    label = np.array([numbers[pair] for pair in zip(regions.domain, regions.name, strict=True)], np.int64)
     of_own_name, rows = np.zeros(len(regions), np.int64), np.flatnonzero(regions.depth <= MOST_DEPTH)
     above = regions.parent[rows]
     while len(rows := rows[above > ROOT]):
@@ -227,19 +227,19 @@ def _process_wide(trace: Trace) -> dict[int, StepFunction]:
     if len(rows) == 0:
         return {}
     process = trace.process_of_thread[ranges.thread[rows]]
-    found = {}
+    by_process = {}
     for number in unique(process).tolist():
-        mine = rows[process == number]
-        mine = mine[np.lexsort((mine, -ranges.end_ns[mine], ranges.start_ns[mine]))]
-        found[number] = _renumber(latest_open(ranges.start_ns[mine], ranges.end_ns[mine]), mine)
-    return found
+        own = rows[process == number]
+        own = own[np.lexsort((own, -ranges.end_ns[own], ranges.start_ns[own]))]
+        by_process[number] = _renumber(latest_open(ranges.start_ns[own], ranges.end_ns[own]), own)
+    return by_process
 
 
 def _numbered(labels: Sequence[str]) -> tuple[Int32Array, list[str]]:
     """Which of the distinct labels each is, and those, ascending."""
     distinct = sorted(set(labels))
-    place = {label: number for number, label in enumerate(distinct)}
-    return np.array([place[label] for label in labels], np.int32), distinct
+    number_of = {label: number for number, label in enumerate(distinct)}
+    return np.array([number_of[label] for label in labels], np.int32), distinct
 
 
 def _narrow_depths(parent: npt.NDArray[np.int64]) -> npt.NDArray[np.integer]:
@@ -344,15 +344,15 @@ def _is_one_thread(trace: Trace, calls: Calls) -> bool:
 
 def _while_open(trace: Trace, calls: Calls, rows: Rows, first: Int64Array, last: Int64Array) -> None:
     """Work launched while a range was open, however ranges overlap: by thread, for start/end ranges by process."""
-    known = as_rows(calls.of_operation[rows] >= 0)
-    start, end = trace.operations.start_ns[rows][known], trace.operations.end_ns[rows][known]
+    has_work = as_rows(calls.of_operation[rows] >= 0)
+    start, end = trace.operations.start_ns[rows][has_work], trace.operations.end_ns[rows][has_work]
     if len(start) == 0 or len(trace.ranges) == 0:
         return
-    ranges, launched = trace.ranges, calls.launched_ns[rows][known]
+    ranges, launched = trace.ranges, calls.launched_ns[rows][has_work]
     if is_even(calls.thread):
         thread = compact(spread(int(calls.thread[0]), len(start), np.int32))
     else:
-        thread = calls.thread[calls.of_operation[rows][known]]
+        thread = calls.thread[calls.of_operation[rows][has_work]]
     for of_call, of_range, kind in (
         (thread, ranges.thread, ~ranges.is_start_end),
         (trace.process_of(thread), trace.process_of(ranges.thread), ranges.is_start_end),
@@ -361,9 +361,9 @@ def _while_open(trace: Trace, calls: Calls, rows: Rows, first: Int64Array, last:
             chosen = as_rows(kind & (of_range == number))
             range_start, range_end = ranges.start_ns[chosen], ranges.end_ns[chosen]
             chosen = np.arange(len(ranges))[chosen]
-            mine = as_rows(of_call == number)
-            order = in_order(launched[mine])
-            time, begin, finish = (column[mine][order] for column in (launched, start, end))
+            is_own = as_rows(of_call == number)
+            order = in_order(launched[is_own])
+            time, begin, finish = (column[is_own][order] for column in (launched, start, end))
             low = places(time, range_start, side="left")
             high = places(time, range_end, side="left")
             some = high > low

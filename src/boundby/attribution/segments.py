@@ -55,11 +55,11 @@ class Segments(Struct, frozen=True, dict=True):
 
     def by_region_and_cause(self, regions: int) -> npt.NDArray[np.int64]:
         """Nanoseconds, shape (regions, causes), each instant in its own region only."""
-        found, total = (
+        sums, total = (
             tally(self.region, self.cause, self.start_ns, self.end_ns),
             np.zeros((regions, len(CAUSES)), np.int64),
         )
-        total[found.group, found.label] = found.ns
+        total[sums.group, sums.label] = sums.ns
         return total
 
     def packed(self) -> Segments:
@@ -93,8 +93,8 @@ class Segments(Struct, frozen=True, dict=True):
     def join_to(self, most: int) -> bool:
         """Whether no more are left if touching neighbours of one cause and region are joined."""
         parts = range(0, len(self), max(2 * most, 1))
-        found = 0
-        return all((found := found + int(self._begin(low, low + parts.step).sum())) <= most for low in parts)
+        total = 0
+        return all((total := total + int(self._begin(low, low + parts.step).sum())) <= most for low in parts)
 
     def _begin(self, low: int, high: int) -> BoolArray:
         """Of these rows those that cannot be joined to the one before."""
@@ -144,8 +144,8 @@ def covering(busy: Segments, idle: Segments) -> Segments:
             | {"start": int64(part.start_ns), "end": int64(part.end_ns)}
             for part in (busy, idle)
         ]
-        if (found := woven(*sides)) is not None:
-            bounds, cause, region, thread = found
+        if (columns := woven(*sides)) is not None:
+            bounds, cause, region, thread = columns
             return Segments(bounds[:-1], bounds[1:], cause, region, thread)
     return concatenate(busy, idle).packed()
 

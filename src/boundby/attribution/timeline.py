@@ -148,11 +148,11 @@ def rows_in_windows(devices: Sequence[DeviceTimeline]) -> slice | npt.NDArray[np
 def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -> Trace:
     """The trace without other devices' operations and other processes' events. Raises SelectionError."""
     if devices:
-        known = [gpu.id for gpu in trace.gpus if gpu.used]
-        if missing := sorted(set(devices) - set(known)):
+        used_ids = [gpu.id for gpu in trace.gpus if gpu.used]
+        if missing := sorted(set(devices) - set(used_ids)):
             raise SelectionError(
                 f"The report holds no work of device {missing[0]}.",
-                f"Devices with work: {', '.join(map(str, known)) or 'none'}.",
+                f"Devices with work: {', '.join(map(str, used_ids)) or 'none'}.",
             )
         wanted = np.array([gpu.id in devices for gpu in trace.gpus], bool)
         trace = replace(trace, operations=trace.operations.take(wanted[trace.operations.device]))
@@ -222,8 +222,8 @@ def _whole(trace: Trace, window: DeviceWindow) -> tuple[Trace, Calls]:
 
 
 def _warned(trace: Trace, *warnings: TraceWarning | None) -> Trace:
-    told = [one for one in warnings if one is not None]
-    return replace(trace, warnings=(*trace.warnings, *told)) if told else trace
+    added = [warning for warning in warnings if warning is not None]
+    return replace(trace, warnings=(*trace.warnings, *added)) if added else trace
 
 
 class _Owners(NamedTuple):
@@ -246,8 +246,8 @@ def _context(
 ) -> TraceContext:
     """The trace with its ranges as the account takes them, and whose each call and launch is."""
     logical_threads = find_logical_threads(trace, calls)
-    if find and (found := add_found(trace, calls, logical_threads)) is not trace:
-        trace, logical_threads = found, find_logical_threads(found, calls)
+    if find and (with_found := add_found(trace, calls, logical_threads)) is not trace:
+        trace, logical_threads = with_found, find_logical_threads(with_found, calls)
     owners = _Owners(trace, logical_threads, build_ownership(trace, logical_threads, fold=fold))
     graphs = with_graph_ranges(trace, calls, owners.ownership)
     owners = owners.of(graphs.trace, calls, fold=fold)
@@ -294,10 +294,10 @@ def _accounts(
 
 def _launch_range(calls: Calls, call_range: Int32Array, graphs: GraphRanges, ownership: Ownership) -> Int32Array:
     """Per operation: the range of the call that launched it, or inside a graph that of its node's capture."""
-    found = pick(call_range, calls.of_operation, NOTHING)
+    range_of_row = pick(call_range, calls.of_operation, NOTHING)
     rows, inside = graphs.of_operations(calls, ownership)
-    found[rows] = inside
-    return found
+    range_of_row[rows] = inside
+    return range_of_row
 
 
 def _launch_region(
@@ -358,15 +358,16 @@ def _cut_apart(
     rows = np.flatnonzero(cut)
     texts = sorted({regions.name[region] for region in regions.of_range[rows].tolist()})
     named = [
-        f"{sum(regions.name[one] == text for one in regions.of_range[rows].tolist()):,} of {text}" for text in texts
+        f"{sum(regions.name[range_row] == text for range_row in regions.of_range[rows].tolist()):,} of {text}"
+        for text in texts
     ]
-    number = {text: len(trace.names) + place for place, text in enumerate(texts)}
+    number = {text: len(trace.names) + number_in_list for number_in_list, text in enumerate(texts)}
     name = ranges.name.copy()
     name[rows] = [number[regions.name[region]] for region in regions.of_range[rows].tolist()]
     what = "window" if window.kind == "span" else "recording"
-    told = f"The {what} begins or ends within instances ({', '.join(named)}): kept apart from the whole ones."
+    message = f"The {what} begins or ends within instances ({', '.join(named)}): kept apart from the whole ones."
     names = (*trace.names, *(f"{text} (cut)" for text in texts))
-    warnings = (*trace.warnings, TraceWarning("step-cut", told))
+    warnings = (*trace.warnings, TraceWarning("step-cut", message))
     return replace(trace, names=names, ranges=replace(ranges, name=name), warnings=warnings)
 
 
@@ -423,8 +424,8 @@ def _close_leaks(trace: Trace) -> Trace:
     end = ranges.end_ns.copy()
     key = ranges.name.astype(np.int64) * len(trace.domains) + ranges.domain
     for thread in unique(ranges.thread[left]).tolist():
-        mine = left[ranges.thread[left] == thread]
-        end[mine] = close_leaks(ranges.start_ns[mine], end[mine], key[mine])
+        own = left[ranges.thread[left] == thread]
+        end[own] = close_leaks(ranges.start_ns[own], end[own], key[own])
     order = np.lexsort((-end, ranges.start_ns, ranges.thread))
     return replace(trace, ranges=replace(ranges, end_ns=end).take(order))
 
@@ -443,22 +444,22 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
         holding = holding[operations.take(holding).is_pageable | is_blocking]
     is_joined_at_all = calls.of_operation >= 0
     for device in unique(operations.device).tolist():
-        mine = operations.device == device
-        joined_rows = as_rows(mine & is_joined_at_all)
+        is_own = operations.device == device
+        joined_rows = as_rows(is_own & is_joined_at_all)
         call, begun = calls.of_operation[joined_rows], start[joined_rows]
         shift = NO_SHIFT
         if len(call):
-            holds = holding[mine[holding]]
+            holds = holding[is_own[holding]]
             late = end[holds] - calls.end_ns[calls.of_operation[holds]]
-            late = np.concatenate((late, _after_waits(trace, calls, mine)))
+            late = np.concatenate((late, _after_waits(trace, calls, is_own)))
             shift = estimate_shift(begun, calls.launched_ns[joined_rows], late)
-            notes += _unlike_waits(trace, device, late + shift.shift_ns, int(end[mine].max() - start[mine].min()))
+            notes += _unlike_waits(trace, device, late + shift.shift_ns, int(end[is_own].max() - start[is_own].min()))
             if len(call) >= LEAST_LAUNCHED:
                 shift = replace(shift, unshown_ns=_unshown_ns(begun, calls, call, shift.shift_ns))
         shifts[device] = shift
         if shift.shift_ns:
-            start = np.where(mine, start + shift.shift_ns, start)
-            end = np.where(mine, end + shift.shift_ns, end)
+            start = np.where(is_own, start + shift.shift_ns, start)
+            end = np.where(is_own, end + shift.shift_ns, end)
             late_ns = np.where(pages.device == device, shift.shift_ns, 0)
             pages = replace(pages, start_ns=pages.start_ns + late_ns, end_ns=pages.end_ns + late_ns)
     operations = replace(operations, start_ns=start, end_ns=end)
@@ -491,7 +492,7 @@ def _unshown_ns(begun: Int64Array, calls: Calls, call: npt.NDArray[np.integer], 
 def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int64Array:
     """By how much the last operation (of a mask) that was launched before each wait for the whole device ends after it;
     where a process uses one stream, before each wait for that. Every wait counts that followed a launch."""
-    table, found = trace.operations, []
+    table, waits_past = trace.operations, []
     syncs = np.flatnonzero(calls.kind == CallClass.SYNC)
     process = trace.process_of(calls.thread)[syncs]
     for number in unique(table.process[as_rows(mine)]).tolist():
@@ -502,18 +503,22 @@ def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int
         launched = calls.launched_ns[rows]
         order = in_order(launched)
         ended = running_maximum(table.end_ns[rows][order])
-        place = places(launched[order], calls.start_ns[waits]) - 1
-        waits, place = waits[place >= 0], place[place >= 0]
-        first = np.flatnonzero(np.append(True, place[1:] != place[:-1])) if ascend([place]) else first_rows(place)
-        first = first[: len(place)]
-        found.append(ended[place[first]] - calls.end_ns[waits[first]])
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+        position = places(launched[order], calls.start_ns[waits]) - 1
+        waits, position = waits[position >= 0], position[position >= 0]
+        first = (
+            np.flatnonzero(np.append(True, position[1:] != position[:-1]))
+            if ascend([position])
+            else first_rows(position)
+        )
+        first = first[: len(position)]
+        waits_past.append(ended[position[first]] - calls.end_ns[waits[first]])
+    return np.concatenate(waits_past) if waits_past else np.empty(0, np.int64)
 
 
 def _spans(trace: Trace, devices: Sequence[DeviceTimeline], threads: Sequence[ThreadAccount]) -> list[TimeSpan]:
     process = trace.process_of_thread
     if not devices:
-        return [TimeSpan(one.low_ns, one.high_ns, process == process[one.thread]) for one in threads]
+        return [TimeSpan(account.low_ns, account.high_ns, process == process[account.thread]) for account in threads]
     working = [unique(device.operations.table.process) for device in devices]
     anywhere = np.isin(process, np.concatenate(working))  # a process that uses no device is counted with all
     return [

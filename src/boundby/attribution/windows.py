@@ -248,19 +248,19 @@ def skipped_steps(window: DeviceWindow, context: TraceContext) -> dict[int, npt.
     rows = _step_ranges(window, context)
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     process = context.trace.process_of_thread[ranges.thread[rows]]
-    found = {number: rows[process == number] for number in unique(process).tolist()}
+    by_process = {number: rows[process == number] for number in unique(process).tolist()}
     if window.range_glob is None:
-        found = {number: _since(window, context, number, own) for number, own in found.items()}
-    found = {number: own for number, own in found.items() if len(own)}
-    most = max(map(len, found.values()), default=0)
+        by_process = {number: _since(window, context, number, own) for number, own in by_process.items()}
+    by_process = {number: own for number, own in by_process.items() if len(own)}
+    most = max(map(len, by_process.values()), default=0)
     if most <= window.skip_first:
         only = f"There are only {most} instances"
-        of_each = " in any process" if len(found) > 1 else ""
+        of_each = " in any process" if len(by_process) > 1 else ""
         raise SelectionError(
             f"{only}{of_each}, so the first {window.skip_first} cannot be skipped.",
             "Skip fewer instances with --skip-first.",
         )
-    return found
+    return by_process
 
 
 def _since(

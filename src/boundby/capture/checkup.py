@@ -66,8 +66,8 @@ class Checkup(Struct, frozen=True):
     @property
     def status(self) -> Status:
         """``failed`` if something keeps recordings from working, else ``warning`` if they will lack something."""
-        found = {check.status for check in self.checks}
-        return "failed" if "failed" in found else "warning" if "warning" in found else "ok"
+        statuses = {check.status for check in self.checks}
+        return "failed" if "failed" in statuses else "warning" if "warning" in statuses else "ok"
 
 
 def examine(nsys: Path | None = None, python: Path | None = None, *, quick: bool = False) -> Iterator[Examination]:
@@ -125,8 +125,8 @@ def _round_trip(nsys: Nsys, here: Computer, python: Python | None) -> RoundTrip:
     request = Request((python.executable if python else sys.executable, "-c", _PROGRAM), CaptureOptions())
     support = flags.probe_support(nsys)
     plan = flags.plan(request.options, support, here, nsys, request.program)
-    with tempfile.TemporaryDirectory(prefix="boundby-", dir=door.temporary(), ignore_cleanup_errors=True) as place:
-        folder = RunFolder(Path(place), True)
+    with tempfile.TemporaryDirectory(prefix="boundby-", dir=door.temporary(), ignore_cleanup_errors=True) as temporary:
+        folder = RunFolder(Path(temporary), True)
         ran = record_once(request, nsys, support, plan, folder, lambda _: None, start_limit_s=ANSWER_S)
         if ran.started and ran.exit_code:
             raise ToolError(
@@ -152,9 +152,9 @@ def _nsys(here: _Here) -> Answer:
     others = [each for each in candidates() if each.path != nsys.path]
     also = ", ".join(each.release for each in others if isinstance(each, Nsys))
     broken = ", ".join(str(each.path) for each in others if isinstance(each, Unusable))
-    found = f"{nsys.release} in {nsys.path} ({nsys.found_in})"
-    found += f"; also here: {also}" if also else ""
-    return ("note", f"{found}; does not run: {broken}") if broken else ("ok", found)
+    text = f"{nsys.release} in {nsys.path} ({nsys.found_in})"
+    text += f"; also here: {also}" if also else ""
+    return ("note", f"{text}; does not run: {broken}") if broken else ("ok", text)
 
 
 def _importer(here: _Here) -> Answer:
@@ -175,13 +175,13 @@ def _recording(here: _Here) -> Answer:
         return "skipped", "no nsys" if here.nsys is None else "left out (--quick)"
     if isinstance(trip, UserError):
         return "failed", trip.message, trip.next_step
-    found = f"recorded, exported and read {trip.seconds:.1f} s of a program"
+    text = f"recorded, exported and read {trip.seconds:.1f} s of a program"
     if trip.ranges is None:
-        return "ok", f"{found} (without NVTX: this Python has no nvtx package)"
+        return "ok", f"{text} (without NVTX: this Python has no nvtx package)"
     if here.has_all_ranges:
-        return "ok", f"{found}: all {EXPECTED_RANGES} NVTX ranges came back"
+        return "ok", f"{text}: all {EXPECTED_RANGES} NVTX ranges came back"
     advice = "Without NVTX ranges no time belongs to any region: see the check of the nvtx package."
-    return "failed", f"{found}: {trip.ranges} of {EXPECTED_RANGES} NVTX ranges came back", advice
+    return "failed", f"{text}: {trip.ranges} of {EXPECTED_RANGES} NVTX ranges came back", advice
 
 
 def _nvtx(here: _Here) -> Answer:
@@ -230,11 +230,11 @@ def _container(here: _Here) -> Answer:
         return "ok", "none seen"
     limits = [] if flags.has_capability("SYS_ADMIN", root) else ["no CAP_SYS_ADMIN"]
     limits += ["seccomp filter"] if flags.is_seccomp_filtered(root) else []
-    found = f"{kind} ({', '.join(limits)})" if limits else kind
+    text = f"{kind} ({', '.join(limits)})" if limits else kind
     if here.machine.no_sampling is None:
-        return "ok", found
+        return "ok", text
     advice = "Start it with --cap-add=SYS_ADMIN, and if that is not enough --security-opt seccomp=unconfined."
-    return "warning", f"{found}: it keeps nsys from sampling", advice
+    return "warning", f"{text}: it keeps nsys from sampling", advice
 
 
 def _gpu(here: _Here) -> Answer:
@@ -283,14 +283,14 @@ def _disk(place: Callable[[], Path]) -> Callable[[_Here], Answer]:
     def look(_here: _Here) -> Answer:
         folder = place()
         free = shutil.disk_usage(folder).free
-        found = f"{free / (1 << 30):.1f} GB free in {folder}"
+        text = f"{free / (1 << 30):.1f} GB free in {folder}"
         if not os.access(folder, os.W_OK):
             return "warning", f"{folder} cannot be written", "Record from another, or with -o."
         if free < NO_ROOM_BYTES:
-            return "failed", found, "Free some space (TMPDIR names another temporary folder)."
+            return "failed", text, "Free some space (TMPDIR names another temporary folder)."
         if free < MANY * NO_ROOM_BYTES:
-            return "warning", found, "Enough for a minute or two of recording, not for hours."
-        return "ok", found
+            return "warning", text, "Enough for a minute or two of recording, not for hours."
+        return "ok", text
 
     return look
 

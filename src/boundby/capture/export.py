@@ -76,10 +76,10 @@ def strip_environment(export: Path) -> None:
 def _mask(database: sqlite3.Connection, table: str, key: str, where: str) -> set[tuple[bytes, bytes]]:
     """Mask the texts of a table that hold variables; gives these."""
     rows = database.execute(f"SELECT {key}, CAST(value AS BLOB) FROM {table} WHERE {where}").fetchall()
-    found = {row: text for row, text in rows if text and (key == "rowid" or is_environment(text))}
-    masked = [(MASK * len(text), row) for row, text in found.items()]
+    secrets = {row: text for row, text in rows if text and (key == "rowid" or is_environment(text))}
+    masked = [(MASK * len(text), row) for row, text in secrets.items()]
     database.executemany(f"UPDATE {table} SET value = ? WHERE {key} = ?", masked)
-    return {variable for text in found.values() for variable in _variables(text)}
+    return {variable for text in secrets.values() for variable in _variables(text)}
 
 
 def _wipe(export: Path, variables: set[tuple[bytes, bytes]]) -> None:
@@ -87,11 +87,11 @@ def _wipe(export: Path, variables: set[tuple[bytes, bytes]]) -> None:
     with export.open("r+b") as file, mmap.mmap(file.fileno(), min(LARGE_BYTES, export.stat().st_size)) as data:
         for name, value in variables:
             for start in (name + b"=", name + b'="'):
-                place = data.find(start + value)
-                while place >= 0:
-                    begin = place + len(start)
+                position = data.find(start + value)
+                while position >= 0:
+                    begin = position + len(start)
                     data[begin : begin + len(value)] = MASK.encode() * len(value)
-                    place = data.find(start + value, begin)
+                    position = data.find(start + value, begin)
 
 
 def _variables(text: bytes) -> set[tuple[bytes, bytes]]:
@@ -188,11 +188,11 @@ def _export_columns(report: Path, destination: Path, nsys: Nsys, work: Path, pro
 
 def all_but(tables: Iterable[str]) -> str:
     """Patterns for ``--tables`` that all names but these match: such as differ in a letter, end sooner or go on."""
-    known = set(tables)
-    begins = sorted({table[:length] for table in known for length in range(len(table) + 1)})
-    patterns = [f"^{begin}$" for begin in begins if begin and begin not in known]
+    dropped = set(tables)
+    begins = sorted({table[:length] for table in dropped for length in range(len(table) + 1)})
+    patterns = [f"^{begin}$" for begin in begins if begin and begin not in dropped]
     for begin in begins:
-        longer = [table for table in known if table != begin and table.startswith(begin)]
+        longer = [table for table in dropped if table != begin and table.startswith(begin)]
         following = "".join(sorted({table[len(begin)] for table in longer}))
         patterns.append(f"^{begin}[^{following}].*$" if following else f"^{begin}..*$")
     return ",".join(patterns)
@@ -348,10 +348,10 @@ def add_diagnostics(report: Path, export: Path, nsys: Nsys) -> None:
         return
     # What they add is worth having, and its lack no reason to fail.
     with contextlib.suppress(UserError, ChildTimeoutError, OSError, sqlite3.Error, OverflowError):
-        found = list(read_messages(report, nsys))
+        messages = list(read_messages(report, nsys))
         with contextlib.closing(sqlite3.connect(export)) as database, database:
             database.execute(_TABLE)
-            rows = [(each.time_ns, 0, 0, each.severity, each.text, each.process) for each in found]
+            rows = [(each.time_ns, 0, 0, each.severity, each.text, each.process) for each in messages]
             database.executemany("INSERT INTO DIAGNOSTIC_EVENT VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 

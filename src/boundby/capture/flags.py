@@ -51,8 +51,8 @@ class Computer(Struct, frozen=True):
 
     @property
     def kernel_version(self) -> tuple[int, ...]:
-        found = re.match(r"(\d+)\.(\d+)", self.kernel)
-        return (int(found[1]), int(found[2])) if found else ()
+        match = re.match(r"(\d+)\.(\d+)", self.kernel)
+        return (int(match[1]), int(match[2])) if match else ()
 
 
 def look_at_machine(root: Path = Path("/")) -> Computer:
@@ -121,8 +121,8 @@ def perf_event_paranoid(root: Path = Path("/")) -> int | None:
 
 def has_capability(name: str, root: Path = Path("/")) -> bool:
     """Whether this process holds a capability; being root in a container does not give all of them."""
-    found = re.search(r"^CapEff:\s*([0-9a-f]+)", _read(root / "proc/self/status"), re.MULTILINE)
-    return found is not None and bool(int(found[1], 16) >> CAPABILITIES[name] & 1)
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)", _read(root / "proc/self/status"), re.MULTILINE)
+    return match is not None and bool(int(match[1], 16) >> CAPABILITIES[name] & 1)
 
 
 def is_seccomp_filtered(root: Path = Path("/")) -> bool:

@@ -118,10 +118,10 @@ def _claim(folder: Path) -> None:
         import fcntl
     except ImportError:  # Windows
         return
-    place = folder.resolve()
-    if place in _CLAIMS:
-        os.close(_CLAIMS.pop(place))
-    held = os.open(place, os.O_RDONLY)
+    resolved = folder.resolve()
+    if resolved in _CLAIMS:
+        os.close(_CLAIMS.pop(resolved))
+    held = os.open(resolved, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -133,7 +133,7 @@ def _claim(folder: Path) -> None:
     except OSError:  # a file system without locks
         os.close(held)
         return
-    _CLAIMS[place] = held
+    _CLAIMS[resolved] = held
 
 
 def find_in_folder(folder: Path) -> Path:
@@ -147,18 +147,18 @@ def find_in_folder(folder: Path) -> Path:
         for name in (EXPORT, REPORT, STREAM, TORCH_TRACE):
             if (folder / name).is_file():
                 return folder / name
-    found = reports_in(folder)
-    if cycles := cycles_of(path.name for path in found):
+    files = reports_in(folder)
+    if cycles := cycles_of(path.name for path in files):
         return folder / cycles[-1]
-    if len(found) > 1:
-        names = [path.name for path in found]
+    if len(files) > 1:
+        names = [path.name for path in files]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         raise InputError(
-            f"{folder} holds {len(found)} reports ({', '.join(names[:3])}{more}), and boundby profile did not make it.",
+            f"{folder} holds {len(files)} reports ({', '.join(names[:3])}{more}), and boundby profile did not make it.",
             "Name one report, or several, each by its own path. The ranks of one job: boundby job FOLDER",
         )
-    if found:
-        return found[0]
+    if files:
+        return files[0]
     if newest := newest_run(folder):
         return find_in_folder(newest)
     raise InputError(
@@ -170,7 +170,7 @@ def find_in_folder(folder: Path) -> Path:
 
 def reports_in(folder: Path) -> list[Path]:
     """The recordings in a folder, one file of each. Raises InputError where it cannot be read."""
-    found: dict[str, list[Path]] = {}
+    by_name: dict[str, list[Path]] = {}
     try:
         inside = sorted(folder.iterdir())
     except OSError as error:
@@ -180,10 +180,10 @@ def reports_in(folder: Path) -> list[Path]:
     for path in inside:
         kind = input_kind(path, sought=True)
         if kind is not None and kind.is_nsys and path.is_file():
-            found.setdefault(path.stem, []).append(path)
+            by_name.setdefault(path.stem, []).append(path)
         elif is_torch_trace(path):
-            found.setdefault(path.name, []).append(path)
-    return [min(files, key=_preference) for files in found.values()]
+            by_name.setdefault(path.name, []).append(path)
+    return [min(files, key=_preference) for files in by_name.values()]
 
 
 def _preference(path: Path) -> int:
@@ -199,8 +199,8 @@ def worker_of(name: str) -> str | None:
 
 def cycles_of(names: Iterable[str]) -> list[str]:
     """These files in order of time, where they are the cycles of one process; none where they are not."""
-    told = [(match["worker"], int(match["time"]), name) for name in names if (match := _CYCLE.match(name))]
-    return [name for _, _, name in sorted(told)] if len({one[0] for one in told}) == 1 < len(told) else []
+    cycles = [(match["worker"], int(match["time"]), name) for name in names if (match := _CYCLE.match(name))]
+    return [name for _, _, name in sorted(cycles)] if len({cycle[0] for cycle in cycles}) == 1 < len(cycles) else []
 
 
 def is_torch_trace(path: Path) -> bool:
@@ -243,24 +243,24 @@ def rank_of(folder: Path) -> tuple[int, int] | None:
 
 def exit_code_of(folder: Path) -> int | None:
     """With what the program of a run ended, as run.json tells it; None where it was stopped, or that is not known."""
-    told = _told(folder)
-    return None if told.get("stopped_by") else _whole(told.get("exit_code"))
+    facts = _told(folder)
+    return None if facts.get("stopped_by") else _whole(facts.get("exit_code"))
 
 
 def tells_end(folder: Path) -> bool:
     """Whether run.json can be read, and says with what the program ended, or that this is not known."""
-    told = _told(folder)
-    return bool(told) and (told.get("exit_code") is None or _whole(told["exit_code"]) is not None)
+    facts = _told(folder)
+    return bool(facts) and (facts.get("exit_code") is None or _whole(facts["exit_code"]) is not None)
 
 
 def last_words_of(folder: Path) -> LastWords | None:
     """What the program of a run said of how it failed, as run.json tells it."""
-    told = _told(folder).get("last_words")
-    if not isinstance(told, dict):
+    words = _told(folder).get("last_words")
+    if not isinstance(words, dict):
         return None
     try:
-        where = None if told["where"] is None else str(told["where"])
-        return LastWords(str(told["ended"]), str(told["words"]), where, tuple(map(str, told["lines"])))
+        where = None if words["where"] is None else str(words["where"])
+        return LastWords(str(words["ended"]), str(words["words"]), where, tuple(map(str, words["lines"])))
     except (KeyError, TypeError):
         return None
 
@@ -268,18 +268,18 @@ def last_words_of(folder: Path) -> LastWords | None:
 def not_recorded(folder: Path) -> dict[str, str]:
     """Why kinds of data are not in a run, as run.json tells: kind -> reason."""
     each = _told(folder).get("not_recorded")
-    told = [one for one in each if isinstance(one, dict)] if isinstance(each, list) else []
-    return {str(one["kind"]): str(one["reason"]) for one in told if one.get("kind") and "reason" in one}
+    entries = [entry for entry in each if isinstance(entry, dict)] if isinstance(each, list) else []
+    return {str(entry["kind"]): str(entry["reason"]) for entry in entries if entry.get("kind") and "reason" in entry}
 
 
 def _told(folder: Path) -> dict[str, object]:
     """What run.json tells; nothing where it is no regular file, too large, too deep, or no object of JSON."""
     path = folder / FACTS
     try:
-        told = json.loads(door.read_text(path, door.MOST_WRITTEN_BYTES))
+        data = json.loads(door.read_text(path, door.MOST_WRITTEN_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return data if isinstance(data, dict) else {}
 
 
 def _whole(value: object) -> int | None:

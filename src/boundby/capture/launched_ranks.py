@@ -109,7 +109,7 @@ def _is_torch(program: Sequence[str]) -> bool:
     if name == "torchrun":
         return True
     return bool(folder.PYTHON.match(name)) and any(
-        one == "-m" and other in _TORCH_MODULES for one, other in itertools.pairwise(program)
+        word == "-m" and other in _TORCH_MODULES for word, other in itertools.pairwise(program)
     )
 
 
@@ -157,12 +157,12 @@ def _is_program(word: str) -> bool:
 
 def clear(job: Path) -> None:
     """Remove an earlier job's runs, and nothing else, from a folder that is to be replaced."""
-    for place in sorted(job.glob("rank_*")):
-        if folder.is_run(place):
+    for rank_folder in sorted(job.glob("rank_*")):
+        if folder.is_run(rank_folder):
             for name in folder.FILES:
-                (place / name).unlink(missing_ok=True)
+                (rank_folder / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
-                place.rmdir()
+                rank_folder.rmdir()
     for name in (JOB_ANALYSIS, JOB_PAGE, JOB_HTML):
         (job / name).unlink(missing_ok=True)
 
@@ -174,8 +174,8 @@ def tidy(job: Path) -> None:
 
 def recorded(job: Path) -> list[Path]:
     """The runs of the ranks in a job's folder."""
-    found = [place for place in job.glob("rank_*") if folder.is_run(place)]
-    return sorted(found, key=lambda place: (len(place.name), place.name))
+    folders = [rank_folder for rank_folder in job.glob("rank_*") if folder.is_run(rank_folder)]
+    return sorted(folders, key=lambda rank_folder: (len(rank_folder.name), rank_folder.name))
 
 
 def run(started: RankLaunch) -> int:

@@ -254,8 +254,8 @@ class Nsys(Struct, frozen=True):
     def importer(self) -> Path | None:
         """The QdstrmImporter beside it. An nsys that has none captures, but writes only a ``.qdstrm``."""
         folder = Path(os.path.realpath(self.path)).parent
-        places = [folder, *folder.parent.glob("host-linux-*")]
-        return next((p / "QdstrmImporter" for p in places if (p / "QdstrmImporter").is_file()), None)
+        candidates = [folder, *folder.parent.glob("host-linux-*")]
+        return next((p / "QdstrmImporter" for p in candidates if (p / "QdstrmImporter").is_file()), None)
 
 
 class Unusable(Struct, frozen=True):
@@ -288,8 +288,8 @@ def find_nsys(
             raise ToolError(problem, f"Correct it, or leave {candidate.found_in} out to use an installed nsys.")
         unusable.append(candidate)
     if unusable:
-        found = "; ".join(f"{each.path}: {each.reason}" for each in unusable)
-        raise ToolError(f"No nsys found that runs ({found}).", NEXT_STEP)
+        tried = "; ".join(f"{each.path}: {each.reason}" for each in unusable)
+        raise ToolError(f"No nsys found that runs ({tried}).", NEXT_STEP)
     raise ToolError("No nsys found in PATH or in the usual install folders.", NEXT_STEP)
 
 
@@ -421,8 +421,8 @@ def admits_failure(finished: Finished) -> bool:
 
 def written_by(report: Path) -> str | None:
     """The nsys that wrote a report, ``2023.4.4.54``; None where the report does not tell (2022)."""
-    found = _WRITTEN_BY.search(door.first_of(report, door.HEADER_BYTES))
-    return found[1].decode().replace("@", ".").strip(".") if found else None
+    match = _WRITTEN_BY.search(door.first_of(report, door.HEADER_BYTES))
+    return match[1].decode().replace("@", ".").strip(".") if match else None
 
 
 def is_same_release(report: Path, nsys: Nsys) -> bool:
@@ -480,9 +480,9 @@ def _plain_cause(finished: Finished, report: Path, nsys: Nsys, exactly: bool = F
     if finished.signal_name is not None:
         return _killed(finished, report)
     needed = written_by(report)
-    found = next((match for pattern in _TOO_NEW if (match := pattern.search(finished.text))), None)
-    if found is not None:
-        return _too_new(report, needed or found[1].replace("@", "."), nsys, exactly)
+    refusal = next((match for pattern in _TOO_NEW if (match := pattern.search(finished.text))), None)
+    if refusal is not None:
+        return _too_new(report, needed or refusal[1].replace("@", "."), nsys, exactly)
     # 2022 has other words for other parts of a newer report.
     if needed and nsys.version and version_numbers(needed)[:3] > nsys.version_tuple[:3]:
         return _too_new(report, needed, nsys, exactly)

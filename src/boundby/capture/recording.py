@@ -238,8 +238,8 @@ def record_once(
     start_limit_s: float = ANSWER_S,
 ) -> Ran:
     """Run the program under nsys with exactly these arguments; what that leaves lies in the folder."""
-    with tempfile.TemporaryDirectory(prefix="boundby-", ignore_cleanup_errors=True) as place:
-        private = Path(place)
+    with tempfile.TemporaryDirectory(prefix="boundby-", ignore_cleanup_errors=True) as temporary:
+        private = Path(temporary)
         notes = private / "torch-ops"
         env = {**os.environ, **chosen.environment}
         marks_collectives = request.place is not None and not look_at_machine().gpus
@@ -313,19 +313,22 @@ def record_with_torch(
     )
     for old in made.path.glob("report*.pt.trace.json.gz"):
         old.unlink()
-    told = {"folder": str(made.path.resolve()), **{name: getattr(rhythm, name) for name in Rhythm.__annotations__}}
+    rhythm_facts = {
+        "folder": str(made.path.resolve()),
+        **{name: getattr(rhythm, name) for name in Rhythm.__annotations__},
+    }
     with tempfile.TemporaryDirectory(prefix="boundby-") as private:
         notes = Path(private) / "notes"
         environment = launcher.launcher_environment(os.environ, notes)
-        environment[SETTINGS_VARIABLE] = json.dumps(told)
+        environment[SETTINGS_VARIABLE] = json.dumps(rhythm_facts)
         child = subprocess.Popen(list(program), env=environment)
         with handling(signal.SIG_IGN, signal.SIGINT):  # the program gets them itself
             code = child.wait()
-        found = launcher.read_notes(notes)
+        problems_noted = launcher.read_notes(notes)
     traces = tuple(sorted(made.path.glob("report*.pt.trace.json.gz")))
     facts = {"command": list(program), "profiler": "torch.profiler", "started": now.isoformat(), "exit_code": code}
-    write_facts(made, {**facts, **told, "folder": str(made.path)})
-    for problem in sorted({note.problem for note in found if note.problem}):
+    write_facts(made, {**facts, **rhythm_facts, "folder": str(made.path)})
+    for problem in sorted({note.problem for note in problems_noted if note.problem}):
         say(f"in the program: {problem}")
     return TorchRecording(made, code if code >= 0 else 128 - code, traces)
 
@@ -334,11 +337,11 @@ def check(recording: TorchRecording) -> Path:
     """The trace to analyse. Raises UserError where there is none, or each rank wrote its own."""
     if len(recording.traces) == 1:
         return recording.traces[0]
-    place = recording.folder.path
+    folder_path = recording.folder.path
     if recording.traces:
         names = ", ".join(path.name for path in recording.traces[:3])
         raise UserError(
-            f"{len(recording.traces)} processes wrote a trace each into {place} ({names}).",
+            f"{len(recording.traces)} processes wrote a trace each into {folder_path} ({names}).",
             "Look at one: boundby analyze FILE; or at all of them together: boundby job FOLDER",
         )
     raise UserError(

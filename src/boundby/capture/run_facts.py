@@ -186,9 +186,9 @@ def _of_first_line(path: Path) -> Path | None:
     if not line.startswith(b"#!"):
         return None
     for word in reversed(line[2:].decode(errors="replace").split()):
-        found = shutil.which(word)
-        if found is not None and PYTHON.match(Path(word).name):
-            return Path(found)
+        executable = shutil.which(word)
+        if executable is not None and PYTHON.match(Path(word).name):
+            return Path(executable)
     return None
 
 
@@ -204,5 +204,5 @@ def _processor() -> str:
         text = door.read_text(Path("/proc/cpuinfo"), errors="replace")
     except OSError:
         return platform.machine()
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.machine()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else platform.machine()

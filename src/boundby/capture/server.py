@@ -78,18 +78,18 @@ def record_phase(phase: ServedPhase, say: Callable[[str], None], clock: ServerCl
     url = _checked(phase.url)
     engine = _at_work(url, phase, say, clock)
     clock.sleep(phase.delay_s)
-    before, known = _traces(phase.traces), _number(url, _STEPS)
-    if engine == "vLLM" and known is None and phase.duration_s is None:
+    before, steps_asked = _traces(phase.traces), _number(url, _STEPS)
+    if engine == "vLLM" and steps_asked is None and phase.duration_s is None:
         raise ToolError(f"{engine} at {url} does not tell how many steps it has done.", "Give --duration S.")
     _start(url, engine, phase)
     say(f"{engine} at {url} records {phase.steps} steps")
     is_asked_to_end = engine == "vLLM" or phase.duration_s is not None  # SGLang ends by itself after so many steps
     if is_asked_to_end:
-        _wait_for_end(url, engine, phase, known, before, clock)
+        _wait_for_end(url, engine, phase, steps_asked, before, clock)
         _stop(url, engine)
     done = _number(url, _STEPS)
     written = _written(phase, before, clock)
-    steps = None if done is None or known is None else round(done - known)
+    steps = None if done is None or steps_asked is None else round(done - steps_asked)
     return Recorded(engine, is_asked_to_end or bool(written), steps, written)
 
 
@@ -105,8 +105,8 @@ def _request(url: str, path: str, body: bytes | None = None) -> bytes:
     headers = {"Content-Type": "application/json"} if body else {}
     asked = urllib.request.Request(url + path, data=body, headers=headers)
     with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
-        found: bytes = answer.read(door.MOST_WRITTEN_BYTES)
-    return found
+        content: bytes = answer.read(door.MOST_WRITTEN_BYTES)
+    return content
 
 
 def _get(url: str, path: str) -> str | None:

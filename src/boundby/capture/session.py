@@ -330,7 +330,7 @@ def await_agent(handover: Handover) -> None:
 
 
 def _agents(handover: Handover) -> list[int]:
-    return [int(place.name) for place in Path("/proc").glob("[0-9]*") if _is_agent(place, handover.folder)]
+    return [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_agent(process, handover.folder)]
 
 
 def _is_agent(place: Path, folder: Path) -> bool:

@@ -228,7 +228,7 @@ def _mixed(case: BoundCase, decision: Decision) -> str:
         return (
             f"{first} and {second} run side by side, so that removing one alone would save little; {busy} of the time"
         )
-    saved = {one.cause: one.saving_ns for one in decision.savings}
+    saved = {saving.cause: saving.saving_ns for saving in decision.savings}
     return f"{' and '.join(_of_either(case, key, saved.get(key, 0)) for key in named)} of the time; {busy}"
 
 
@@ -283,10 +283,10 @@ def _host(case: BoundCase) -> str:
             doing.append(
                 (_DOES.get(cause) or f"spends time on {NOUN.get(cause.key, SHORT_LABEL[cause.key])}", share, "")
             )
-    told = [
-        f"{does} {percent(share)}{' of the time' * (not place)}{on}" for place, (does, share, on) in enumerate(doing)
+    shares = [
+        f"{does} {percent(share)}{' of the time' * (not number)}{on}" for number, (does, share, on) in enumerate(doing)
     ]
-    return f"the host {' and '.join(filter(None, (', '.join(told[:-1]), told[-1])))}" if told else ""
+    return f"the host {' and '.join(filter(None, (', '.join(shares[:-1]), shares[-1])))}" if shares else ""
 
 
 def _blocked(case: BoundCase, share: float) -> tuple[str, float, str]:

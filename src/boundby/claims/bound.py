@@ -137,7 +137,7 @@ class Replay(Struct, frozen=True, kw_only=True):
     def held_ns(self, cause: str) -> int:
         """Of how much less: what is held up from outside of the trace."""
         item = self.alone.get(cause)
-        return 0 if item is None else sum(one.high_ns for one in item.uncertainties if one.kind == OUTSIDE)
+        return 0 if item is None else sum(doubt.high_ns for doubt in item.uncertainties if doubt.kind == OUTSIDE)
 
 
 class BoundCase(Struct, frozen=True, kw_only=True, dict=True):
@@ -221,7 +221,7 @@ def _decide_idle(case: BoundCase, savings: tuple[Saving, ...]) -> Decision:
     if second and second.saving_ns >= LEAST_SAVING * window and _are_alike(case, best, second):
         return Decision("mixed", savings, (best.cause, second.cause))
     other = more_alone(case, best.cause)
-    if any(one.cause == other and one.saving_ns >= LEAST_SAVING * window for one in savings):
+    if any(saving.cause == other and saving.saving_ns >= LEAST_SAVING * window for saving in savings):
         return Decision("mixed", savings, (best.cause, str(other)))
     if case.following is not None:
         return Decision(best.cause, savings, bound_next=_worth_naming(_ranked(case.following), window))
@@ -230,7 +230,7 @@ def _decide_idle(case: BoundCase, savings: tuple[Saving, ...]) -> Decision:
 
 def more_alone(case: BoundCase, bound: str) -> str | None:
     """What else, beside waits, saves more from the program as it ran; savings are of one that no longer waits."""
-    alone = {key: one.predicted_ns for key, one in sorted(case.replay.alone.items()) if key != Cause.SYNC.key}
+    alone = {key: answer.predicted_ns for key, answer in sorted(case.replay.alone.items()) if key != Cause.SYNC.key}
     if bound not in alone:
         return None
     best = min(alone, key=lambda key: alone[key])
@@ -249,7 +249,10 @@ def _without_saving(case: BoundCase) -> str:
 def _are_alike(case: BoundCase, best: Saving, second: Saving) -> bool:
     """Whether two savings are not told apart: hardly any time is between them, or little, and a device's account has
     more of the second."""
-    lead_ns, first_ns, second_ns = best.saving_ns - second.saving_ns, *(_idle_ns(case, one) for one in (best, second))
+    lead_ns, first_ns, second_ns = (
+        best.saving_ns - second.saving_ns,
+        *(_idle_ns(case, saving) for saving in (best, second)),
+    )
     is_open = second_ns > first_ns and not case.is_part
     return lead_ns < (CLOSE if is_open else MIXED_WITHIN) * case.window_ns
 
@@ -292,7 +295,12 @@ def shown_most_ns(case: BoundCase, cause: Cause) -> int:
     may work for it."""
     beside = {Cause.CUDA_API: Cause.DEVICE_WAIT, Cause.CPU: Cause.HOST_BLOCKED}.get(cause)
     with_it_ns = 0 if beside is None else case.time[beside]
-    return case.time[cause] + case.time[Cause.SYNC] + sum([case.time[one] for one in BUSY_CAUSES]) + with_it_ns
+    return (
+        case.time[cause]
+        + case.time[Cause.SYNC]
+        + sum([case.time[busy_cause] for busy_cause in BUSY_CAUSES])
+        + with_it_ns
+    )
 
 
 def as_accounted(case: BoundCase) -> BoundCase:
@@ -356,7 +364,7 @@ def _decide_saturated(case: BoundCase, savings: tuple[Saving, ...]) -> Decision:
     take what is not told apart. Where no class alone saves much, since another covers it, both are named."""
     own = tuple(saving for saving in savings if saving.cause in BUSY_KEYS)
     is_worth = bool(own) and own[0].saving_ns >= IDLE_WORTH * case.window_ns
-    alike = [one.cause for one in own if own[0].saving_ns - one.saving_ns < MIXED_WITHIN * case.window_ns]
+    alike = [single.cause for single in own if own[0].saving_ns - single.saving_ns < MIXED_WITHIN * case.window_ns]
     bound = busiest(case.time, [Cause[key.upper()] for key in alike] if is_worth else BUSY_CAUSES).key
     limit = sum(saving.saving_ns for saving in own) / case.window_ns
     rest = savings if case.following is None else _ranked(case.following)
@@ -370,7 +378,7 @@ def _beside(case: BoundCase, bound: str, own: Sequence[Saving]) -> str | None:
     """The other work of a device that covers what it is bound by; None: none does, or no replay tells."""
     if case.is_part or not case.replayed or not is_covered(case, bound):
         return None
-    others = (one.cause for one in own if one.cause != bound)
+    others = (saving.cause for saving in own if saving.cause != bound)
     return next((key for key in others if case.time[Cause[key.upper()]]), None)
 
 
@@ -400,8 +408,8 @@ def _worth_naming(savings: Sequence[Saving], window_ns: int) -> str | None:
 
 
 def _ranked(savings: Mapping[str, int]) -> tuple[Saving, ...]:
-    found = [Saving(cause, saving_ns) for cause, saving_ns in savings.items()]
-    return tuple(sorted(found, key=lambda saving: (-saving.saving_ns, saving.cause)))
+    ranked = [Saving(cause, saving_ns) for cause, saving_ns in savings.items()]
+    return tuple(sorted(ranked, key=lambda saving: (-saving.saving_ns, saving.cause)))
 
 
 def _savings(

@@ -83,9 +83,9 @@ def _cpu_utilization(signs: Signs) -> Check:
     if active >= LOW_UTILIZATION:
         return Check(name, percent(utilization), "over 90 %: the launching thread never rests", "cpu")
     waits = {"copies pageable memory": signs.staging_ns, "spins in waits for the device": signs.case.sync.blocked_ns}
-    told = [what for what, ns in waits.items() if ns >= WORTH_BESIDE * max(waits.values())]
+    does = [what for what, ns in waits.items() if ns >= WORTH_BESIDE * max(waits.values())]
     own = f"{percent(active)} of the time" if active > LEAST_TOLD else "under 1 % of the time"
-    reading = f"over 90 %, but its own work takes {own}: otherwise it {' and '.join(told)}"
+    reading = f"over 90 %, but its own work takes {own}: otherwise it {' and '.join(does)}"
     return Check(name, percent(utilization), reading, None)
 
 

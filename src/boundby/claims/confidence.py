@@ -57,8 +57,8 @@ def confidence(case: BoundCase, decision: Decision) -> tuple[str, tuple[Uncertai
     doubts = list(_doubts(case, decision)) if case.window_ns else []
     if decision.host_limit_fraction is None and decision.bound in _NAMED and len(decision.savings) > 1:
         doubts += _turned(case, decision, doubts)
-    told = tuple(doubt for doubt in doubts if doubt.steps)
-    return level(summed(0, told)[2]), told
+    with_steps = tuple(doubt for doubt in doubts if doubt.steps)
+    return level(summed(0, with_steps)[2]), with_steps
 
 
 def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) -> Iterator[Uncertainty]:
@@ -113,7 +113,9 @@ def _alone(case: BoundCase) -> dict[str, int]:
     waits' as far as it is open what the program does without its waits."""
     if case.replay.open_ns(Cause.SYNC.key)[0] < LEAST_SAVING * case.window_ns:
         return {}
-    return {key: one.saved_ns for key, one in case.replay.alone.items() if key not in (*BUSY_KEYS, Cause.SYNC.key)}
+    return {
+        key: answer.saved_ns for key, answer in case.replay.alone.items() if key not in (*BUSY_KEYS, Cause.SYNC.key)
+    }
 
 
 def _least_ns(case: BoundCase, key: str, saved_ns: int, rival: str) -> int:
@@ -136,8 +138,10 @@ def _most_ns(case: BoundCase, decision: Decision, key: str, saved_ns: int) -> in
         return max(saved_ns, _apart_ns(case, cause))
     more_ns = saved_ns + case.replay.open_ns(key)[1]
     if cause in BUSY_CAUSES:
-        named = [Cause[one.upper()] for one in (decision.mixed_of or (decision.bound,)) if one in BUSY_KEYS]
-        return saved_ns if named and own_ns < max(case.time[one] for one in named) else more_ns
+        named = [
+            Cause[cause_key.upper()] for cause_key in (decision.mixed_of or (decision.bound,)) if cause_key in BUSY_KEYS
+        ]
+        return saved_ns if named and own_ns < max(case.time[named_cause] for named_cause in named) else more_ns
     if cause == Cause.SYNC or case.is_part:
         return more_ns
     return saved_ns if own_ns < LEAST_SHARE * case.window_ns else min(more_ns, shown_most_ns(case, cause))
@@ -177,14 +181,14 @@ def _doubts_of_rows(case: BoundCase) -> Iterator[Uncertainty]:
         "unrecorded": (0, case.time[Cause.UNATTRIBUTED]),
         "profiler": (0, case.time[Cause.PROFILER]),
     }
-    told = {
+    sentences = {
         "single-row": "of {} of the time, at the ends of the window, a single row of the report tells",
         "unrecorded": "{} of the time is not recorded",
         "profiler": "{} of the time is the profiler's own",
     }
     for kind, (less_ns, more_ns) in open_ns.items():
         if more_ns > 0:
-            yield _open(kind, _KEYS, less_ns, more_ns, told[kind].format(percent(more_ns / case.window_ns)))
+            yield _open(kind, _KEYS, less_ns, more_ns, sentences[kind].format(percent(more_ns / case.window_ns)))
 
 
 def _doubts_of_device(
@@ -264,16 +268,19 @@ def _doubts_of_one(case: BoundCase, decision: Decision) -> Iterator[Uncertainty]
 
 def _held_up_rival(case: BoundCase, decision: Decision) -> str | None:
     """What may save more than the bound of a busy device, where others hold up from outside what the bound takes."""
-    told, rivals = saving_range(case, decision), [one for one in decision.savings if one.cause != decision.bound]
-    if told is None or not rivals or not case.replay.held_ns(decision.bound):
+    promised, rivals = (
+        saving_range(case, decision),
+        [saving for saving in decision.savings if saving.cause != decision.bound],
+    )
+    if promised is None or not rivals or not case.replay.held_ns(decision.bound):
         return None
-    return rivals[0].cause if told[0] < rivals[0].saving_ns else None
+    return rivals[0].cause if promised[0] < rivals[0].saving_ns else None
 
 
 def _may_save_nothing(case: BoundCase, decision: Decision) -> bool:
     """Whether the range of what removing the named cause saves begins at nothing, whatever the account shows of it."""
-    told = None if case.replayed is None else saving_range(case, decision)
-    return told is not None and told[0] < LEAST_SAVING * case.window_ns
+    promised = None if case.replayed is None else saving_range(case, decision)
+    return promised is not None and promised[0] < LEAST_SAVING * case.window_ns
 
 
 def _doubts_of_sleep(case: BoundCase, named: Collection[str], *, is_saturated: bool) -> Iterator[Uncertainty]:

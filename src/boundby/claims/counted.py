@@ -94,7 +94,7 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
         return None
     share = percent(int(work.duration_ns[chosen].sum()) / max(int(work.duration_ns[own].sum()), 1)) + " of kernel time"
     name = kernel_name(context, int(chosen[0]))
-    seen = "".join(f"; {one}" for one in limits(context, chosen))
+    seen = "".join(f"; {limit}" for limit in limits(context, chosen))
     tenth = context.saving_by_speed(alike & own, A_TENTH_OFF, A_TENTH_OFF)
     if tenth is not None and tenth[1]:
         most_ns = round(NOTABLE * int(work.duration_ns[chosen].sum()))  # whatever the replay's error
@@ -108,33 +108,33 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
     # A plus would join two scenarios; and a scenario makes it faster on other GPUs, too.
     is_asked = "+" not in name and len(chosen) == int(alike.sum())
     asked = f"kernel:{name}={KERNEL_MOST:g}" if is_asked else ""
-    told = subject.speed(alike & own, KERNEL_LEAST, KERNEL_MOST, because, asked)
+    answer = subject.speed(alike & own, KERNEL_LEAST, KERNEL_MOST, because, asked)
     where = line_of_calls(context, context.calls.of_operation[chosen], work.duration_ns[chosen])
     symbol = context.trace.names[context.operations.name[chosen[0]]]
-    told = told._replace(where=where, is_shown=bool(seen), is_guess=True)
-    return _TopKernel(name, symbol, share, is_slow_double(context, int(chosen[0])), chosen, told)
+    answer = answer._replace(where=where, is_shown=bool(seen), is_guess=True)
+    return _TopKernel(name, symbol, share, is_slow_double(context, int(chosen[0])), chosen, answer)
 
 
 def _changed(subject: Subject, remedy: str, top: _TopKernel, **facts: str) -> Told:
     row, search = remedies.by_key()[remedy], kernel_search(subject.context, top.name)
-    told = {
+    figures = {
         **subject.facts,
         **facts,
         "kernel": kernel_word(top.name),
         "search": search,
         "launches": launches_profiled(subject.context, top.name, top.rows),
     }
-    code = row.code(subject.context.program, told, is_of_amd=subject.context.trace.is_of_amd)
-    return top.told._replace(title=row.words({**told, "kernel": top.name}), code=code)
+    code = row.code(subject.context.program, figures, is_of_amd=subject.context.trace.is_of_amd)
+    return top.told._replace(title=row.words({**figures, "kernel": top.name}), code=code)
 
 
 def _better_kernels(subject: Subject) -> Told | None:
     """What its grid, its types and its durations tell, and the command that tells the rest."""
-    found, top = subject.found("gpu_compute.better-kernels"), _top_kernel(subject)
+    answer, top = subject.found("gpu_compute.better-kernels"), _top_kernel(subject)
     if top is None:
-        return found
-    told = _changed(subject, "gpu_compute.better-kernels", top)
-    return told if len(top.name) <= LONGEST_NAME else told._replace(title="")
+        return answer
+    changed = _changed(subject, "gpu_compute.better-kernels", top)
+    return changed if len(top.name) <= LONGEST_NAME else changed._replace(title="")
 
 
 def _single_precision(subject: Subject) -> Told | None:
@@ -150,8 +150,8 @@ def _library_kernel(subject: Subject) -> Told | None:
     ready = ready_made(subject.context, top.symbol) if top is not None else None
     if top is None or ready is None:
         return None
-    told = _changed(subject, "gpu_compute.library-kernel", top, **ready._asdict())
-    return told._replace(
+    changed = _changed(subject, "gpu_compute.library-kernel", top, **ready._asdict())
+    return changed._replace(
         because=f"judging by its name {top.name}, {top.share}, is {ready.what}: {ready.library} has that ready, "
         "tuned for each GPU"
     )
@@ -250,7 +250,7 @@ def _engine(subject: Subject) -> Told | None:
     if subject.is_part or is_training(subject.context):
         return None
     parts = [subject.found(key) for key in ("gpu_compute.fuse", "gpu_compute.lower-precision")]
-    savings = [one.saving_ns for one in parts if one is not None and one.saving_ns is not None]
+    savings = [item.saving_ns for item in parts if item is not None and item.saving_ns is not None]
     if not savings:
         return _quantize(subject)
     saving = max(low for low, _ in savings), min(sum(high for _, high in savings), subject.window_ns)
@@ -264,11 +264,11 @@ def _quantize(subject: Subject) -> Told | None:
 
 
 def _larger_batch(subject: Subject) -> Told | None:
-    found, median = subject.found("cuda_api.larger-batch"), subject.part.kernels.median_ns
+    answer, median = subject.found("cuda_api.larger-batch"), subject.part.kernels.median_ns
     if not subject.is_part and items(subject.context) is not None:
         return None  # how many there are is on record
-    if found or subject.is_part or median is None or median > SHORT_KERNEL_NS:
-        return found
+    if answer or subject.is_part or median is None or median > SHORT_KERNEL_NS:
+        return answer
     whole = subject.context.saving(("cuda_api",))
     saving = None if whole is None else (round(whole[0] * BATCH_LEAST), round(whole[1] * BATCH_MOST))
     because = f"the median kernel takes {duration(median)}; with twice the work in each launch half as many are needed"
@@ -280,17 +280,17 @@ def _one_batch(key: str) -> Callable[[Subject], Told | None]:
 
     def told(subject: Subject) -> Told | None:
         context = subject.context
-        found = None if subject.is_part else items(context)
-        if found is None or (saving := found.saving(context)) is None:
+        batch = None if subject.is_part else items(context)
+        if batch is None or (saving := batch.saving(context)) is None:
             return None
-        row, facts = remedies.by_key()[key], {**subject.facts, "items": count(found.each)}
+        row, facts = remedies.by_key()[key], {**subject.facts, "items": count(batch.each)}
         return Told(
-            f"{found.text} (in {place(context.path(found.region))}); one batch of them needs one round",
+            f"{batch.text} (in {place(context.path(batch.region))}); one batch of them needs one round",
             saving,
             title=row.words(facts),
             code=row.code(context.program, facts),
-            rank=FOUND if found.is_named else REPLAYED,
-            is_shown=found.is_named,
+            rank=FOUND if batch.is_named else REPLAYED,
+            is_shown=batch.is_named,
             causes=frozenset(),
         )
 
@@ -315,12 +315,12 @@ def _on_cpu(subject: Subject) -> Told | None:
     is_small = subject.busy_ns <= QUARTER * subject.window_ns and (kernels.median_ns or 0) <= SHORT_KERNEL_NS
     if subject.is_part or not is_small or (part.sync.per_ms or 0.0) < MANY_SYNCS_PER_MS:
         return None
-    told = subject.replayed(remedies.by_key()["sync.on-cpu"].scenario, "")
-    if not told.saving_ns or not told.saving_ns[1]:
+    replayed = subject.replayed(remedies.by_key()["sync.on-cpu"].scenario, "")
+    if not replayed.saving_ns or not replayed.saving_ns[1]:
         return None
-    cost = duration(told.saving_ns[1])
+    cost = duration(replayed.saving_ns[1])
     because = f"the kernels take {duration(kernels.total_ns)}; with launches, copies and waits they cost {cost}"
-    return told._replace(because=f"{because}. A CPU that does their work in less time wins", causes=frozenset())
+    return replayed._replace(because=f"{because}. A CPU that does their work in less time wins", causes=frozenset())
 
 
 def _read_later(subject: Subject) -> Told | None:
@@ -328,14 +328,14 @@ def _read_later(subject: Subject) -> Told | None:
 
 
 def _remove_waits(subject: Subject) -> Told | None:
-    found = subject.found("sync.remove-waits")
+    answer = subject.found("sync.remove-waits")
     if subject.is_part:
-        return found or subject.at_most("with all waits in it gone")
-    if found or subject.found("sync.read-back-later"):
-        return _in_chain(subject, found)
+        return answer or subject.at_most("with all waits in it gone")
+    if answer or subject.found("sync.read-back-later"):
+        return _in_chain(subject, answer)
     sync = subject.part.sync
-    told = f"{count(sync.count)} syncs block the host for {duration(sync.blocked_ns)}"
-    return subject.replayed("no_sync", wait_chain(subject.context).text or told)
+    reason = f"{count(sync.count)} syncs block the host for {duration(sync.blocked_ns)}"
+    return subject.replayed("no_sync", wait_chain(subject.context).text or reason)
 
 
 def _in_chain(subject: Subject, found: Told | None) -> Told | None:
@@ -352,14 +352,14 @@ def _in_chain(subject: Subject, found: Told | None) -> Told | None:
 def _one_side(subject: Subject) -> Told | None:
     """What the host computes between two waits goes to the device: operators that are seen to run there. What else it
     may be nobody knows."""
-    row, found = remedies.by_key()["sync.one-side"], subject.found("cpu.move-to-device")
-    if subject.is_part or found is None or found.saving_ns is None:
+    row, moved = remedies.by_key()["sync.one-side"], subject.found("cpu.move-to-device")
+    if subject.is_part or moved is None or moved.saving_ns is None:
         return None
-    told = subject.replayed(row.scenario, row.because)
-    if told.saving_ns is None:
+    replayed = subject.replayed(row.scenario, row.because)
+    if replayed.saving_ns is None:
         return None
-    saving = (min(found.saving_ns[0], told.saving_ns[1]), told.saving_ns[1])
-    return found._replace(saving_ns=saving, title="", command=told.command, causes=_ONE_SIDE)
+    saving = (min(moved.saving_ns[0], replayed.saving_ns[1]), replayed.saving_ns[1])
+    return moved._replace(saving_ns=saving, title="", command=replayed.command, causes=_ONE_SIDE)
 
 
 def _own_ns(item: Finding) -> int:
@@ -370,35 +370,35 @@ def _own_ns(item: Finding) -> int:
 
 def _find_host_code(subject: Subject) -> Told | None:
     """What other findings do not name of the host's own code."""
-    found = subject.found("cpu.find-host-code")
-    if found or is_in_operators(subject.context) or subject.tells("host-work"):
-        return found
-    told = subject.replayed("cpu_free", "the GPU idles while the host runs its own code")
-    if told.saving_ns is None or not told.saving_ns[1]:
+    answer = subject.found("cpu.find-host-code")
+    if answer or is_in_operators(subject.context) or subject.tells("host-work"):
+        return answer
+    replayed = subject.replayed("cpu_free", "the GPU idles while the host runs its own code")
+    if replayed.saving_ns is None or not replayed.saving_ns[1]:
         return None
     of_others = [_own_ns(item) for item in subject.findings if item.rule in _OWN_TIME and item.saving_ns]
-    rest_ns = max(told.saving_ns[1] - sum(of_others), 0)
+    rest_ns = max(replayed.saving_ns[1] - sum(of_others), 0)
     if rest_ns < subject.context.least_ns:
         return None
     beside = f", {duration(rest_ns)} of it in no finding of its own" if of_others else ""
-    return told._replace(saving_ns=(0, rest_ns), because=f"{told.because}{beside}", command="")
+    return replayed._replace(saving_ns=(0, rest_ns), because=f"{replayed.because}{beside}", command="")
 
 
 def _overlap(subject: Subject) -> Told | None:
     """Two that run side by side take as long as the longer: no more is saved than the device works."""
-    found, busy_ns = subject.found("cpu.overlap"), subject.busy_ns
-    if found and found.saving_ns and found.saving_ns[1] <= busy_ns:
-        return found
+    answer, busy_ns = subject.found("cpu.overlap"), subject.busy_ns
+    if answer and answer.saving_ns and answer.saving_ns[1] <= busy_ns:
+        return answer
     if subject.is_part or busy_ns < subject.context.least_ns:
-        return found
+        return answer
     row = remedies.by_key()["cpu.overlap"]
-    return found or _limited(subject.replayed(row.scenario, row.because), busy_ns)
+    return answer or _limited(subject.replayed(row.scenario, row.because), busy_ns)
 
 
 def _overlap_copies(subject: Subject) -> Told | None:
-    found = subject.found("gpu_copy.overlap-copies")
-    if found or subject.is_part:
-        return found
+    answer = subject.found("gpu_copy.overlap-copies")
+    if answer or subject.is_part:
+        return answer
     row = remedies.by_key()["gpu_copy.overlap-copies"]
     alone_ns = beside_copies(subject.context)[subject.device].kernels_alone_ns
     shorter_ns = min(subject.part.time[Cause.GPU_COPY.key], alone_ns)
@@ -419,11 +419,11 @@ def _half_bytes(subject: Subject) -> Told | None:
         return found
     row = remedies.by_key()["gpu_copy.half-the-bytes"]
     if subject.is_part:
-        told = subject.at_most("half the bytes take about half as long")
-        return told if told.saving_ns is None else told._replace(saving_ns=(0, told.saving_ns[1] // 2))
+        upper = subject.at_most("half the bytes take about half as long")
+        return upper if upper.saving_ns is None else upper._replace(saving_ns=(0, upper.saving_ns[1] // 2))
     copies = subject.part.memcpy.values()
-    moved, took = sum(one.bytes for one in copies), duration(sum(one.total_ns for one in copies))
-    beside = ", partly side by side" if sum(one.total_ns for one in copies) > subject.window_ns else ""
+    moved, took = sum(copied.bytes for copied in copies), duration(sum(copied.total_ns for copied in copies))
+    beside = ", partly side by side" if sum(copied.total_ns for copied in copies) > subject.window_ns else ""
     because = f"copies move {size(moved)} in {took}{beside}, and half the bytes take about half as long"
     return subject.replayed(row.scenario, because, ceiling=False)
 
@@ -434,9 +434,9 @@ def _has_batches(subject: Subject) -> bool:
 
 
 def _shorter_wait(subject: Subject) -> Told | None:
-    found = subject.found("host_blocked.shorter-wait")
-    if found or subject.tells(*INPUT, "host-wait"):
-        return found
+    answer = subject.found("host_blocked.shorter-wait")
+    if answer or subject.tells(*INPUT, "host-wait"):
+        return answer
     row = remedies.by_key()["host_blocked.shorter-wait"]
     return subject.replayed(row.scenario, row.because)
 
@@ -522,10 +522,10 @@ def _after_once(subject: Subject, device: DeviceReport, steady: Steady) -> Told 
 
 def _warm_up(subject: Subject) -> Told | None:
     """A program that warms up, by the names of its ranges or by an option, is not told to."""
-    found = subject.found("init.warm-up")
+    answer = subject.found("init.warm-up")
     warms_up = any(item.evidence.keys() & {"warm_up_of_window_fraction", "warm_up_option"} for item in subject.findings)
-    if found or subject.found("init.allocate-once") or warms_up:
-        return found
+    if answer or subject.found("init.allocate-once") or warms_up:
+        return answer
     row = remedies.by_key()["init.warm-up"]
     return subject.replayed(row.scenario, row.because)._replace(code=warm_up_code(subject.context))
 

@@ -77,18 +77,18 @@ def saving_range(case: BoundCase, decision: Decision) -> tuple[int, int] | None:
     saved = {item.cause: item.saving_ns for item in decision.savings}
     if named not in saved:
         return None
-    found, (less, more) = OpenRange(saved[named]), case.replay.open_ns(named)
+    reach, (less, more) = OpenRange(saved[named]), case.replay.open_ns(named)
     if case.replayed is None and named in BUSY_KEYS:
-        found = found.reaching("unreplayed", 0, case.time[Cause[named.upper()]])
-        return found.low_ns, found.high_ns
+        reach = reach.reaching("unreplayed", 0, case.time[Cause[named.upper()]])
+        return reach.low_ns, reach.high_ns
     ways = [{item.cause: item.saving_ns for item in other.savings} for other in _alternatives(case)]
     if not ways and not less and not more:
         return None
-    found = found.between("lost-work", *(way[named] for way in ways if named in way))
+    reach = reach.between("lost-work", *(way[named] for way in ways if named in way))
     # A region's work may hold up more than the time that the account gives it.
     whole_ns = max(case.window_ns, saved[named])
-    found = found.reaching("unexplained", max(found.low_ns - less, 0), min(found.high_ns + more, whole_ns))
-    return min(found.low_ns, whole_ns), min(found.high_ns, whole_ns)
+    reach = reach.reaching("unexplained", max(reach.low_ns - less, 0), min(reach.high_ns + more, whole_ns))
+    return min(reach.low_ns, whole_ns), min(reach.high_ns, whole_ns)
 
 
 def why_not(case: BoundCase, decision: Decision) -> str | None:
@@ -191,11 +191,11 @@ def _other_replays(case: BoundCase) -> Iterator[Decision]:
 
 def _other_sleep(case: BoundCase) -> Iterator[Decision]:
     """Had the host been on a CPU all the time, or asleep."""
-    for one, other in ((Cause.CPU, Cause.HOST_BLOCKED), (Cause.HOST_BLOCKED, Cause.CPU)):
-        time = {**case.time, one: case.time[one] + case.time[other], other: 0}
+    for cause, other in ((Cause.CPU, Cause.HOST_BLOCKED), (Cause.HOST_BLOCKED, Cause.CPU)):
+        time = {**case.time, cause: case.time[cause] + case.time[other], other: 0}
         replayed = case.replayed
         if replayed is not None:
-            replayed = {**replayed, one.key: replayed.get(one.key, 0) + replayed.get(other.key, 0), other.key: 0}
+            replayed = {**replayed, cause.key: replayed.get(cause.key, 0) + replayed.get(other.key, 0), other.key: 0}
         yield decide(replace(case, time=time, replayed=replayed, following=None))
 
 

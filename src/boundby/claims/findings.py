@@ -53,15 +53,15 @@ def find(
     """What the rules find (`look` runs them). ``limits``: what no claim may pass; None: it is worked out."""
     looked = look(context, rules, disabled, is_moot=is_moot)
     limits = limits or wholes(context.devices, context.what_if, context.regions)
-    told: list[Finding] = []
+    findings: list[Finding] = []
     spoken = set[str]()  # groups
     for rule, match in looked.matched:
         judged = None if rule.is_last and rule.group in spoken else _judged(context, rule, match, limits)
         if judged is not None:
-            told.append(_finding(context, rule, match, judged))
+            findings.append(_finding(context, rule, match, judged))
             if judged.severity != "note" and not rule.is_last:
                 spoken.add(rule.group)
-    return Findings(_named(sorted(_folded(told), key=rank)), looked.not_checked, looked.checked)
+    return Findings(_named(sorted(_folded(findings), key=rank)), looked.not_checked, looked.checked)
 
 
 def _judged(context: RuleContext, rule: Rule, match: Match, limits: Wholes) -> _Judged | None:
@@ -172,12 +172,12 @@ def _named(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     ordered = list(findings)
     ids: dict[int, str] = {}
     taken: dict[str, int] = {}
-    for place in sorted(range(len(ordered)), key=lambda place: (_FIGURES.sub("", ordered[place].title), place)):
+    for place in sorted(range(len(ordered)), key=lambda number: (_FIGURES.sub("", ordered[number].title), number)):
         item = ordered[place]
         base = f"{item.rule}@{'/'.join(item.region)}" if item.region else item.rule
         taken[base] = taken.get(base, 0) + 1
         ids[place] = base if taken[base] == 1 else f"{base}#{taken[base]}"
-    return tuple(replace(item, id=ids[place]) for place, item in enumerate(ordered))
+    return tuple(replace(item, id=ids[index]) for index, item in enumerate(ordered))
 
 
 def rank(finding: Finding) -> tuple[object, ...]:

@@ -65,13 +65,13 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
     """The cards of a verdict and its first responses, best first, those without a number last."""
     verdict, is_part = subject.part.verdict, subject.is_part
     bounds = verdict.mixed_of if verdict.bound == "mixed" and verdict.mixed_of else (verdict.bound,)
-    known = [bound for bound in bounds if bound in patterns.KEYS]
-    made = tuple(_of_bounds(subject, known))
+    described = [bound for bound in bounds if bound in patterns.KEYS]
+    made = tuple(_of_bounds(subject, described))
     notes = () if is_part else (*_harmless_waits(subject), *_mistimed(subject))
     part, is_of_host = subject.part, not subject.context.timeline.devices
     if isinstance(part, RegionReport) and is_of_host:
-        return tuple(card_of_host(bound, part) for bound in known), made
-    cards = tuple(replace(card(bound, part), lookalikes=lookalikes.of(bound, part)) for bound in known)
+        return tuple(card_of_host(bound, part) for bound in described), made
+    cards = tuple(replace(card(bound, part), lookalikes=lookalikes.of(bound, part)) for bound in described)
     return (replace(cards[0], notes=notes), *cards[1:]) if cards else (), made
 
 
@@ -80,14 +80,14 @@ def _of_bounds(subject: Subject, known: Sequence[str]) -> Iterable[FirstResponse
     if not known:
         yield from _without_pattern(subject) if subject.part.verdict.bound == "unknown" else ()
         return
-    told = _of_patterns(subject, known)
+    rows = _of_patterns(subject, known)
     if not subject.is_part:
         before = [*_before_all_else(subject)]
         yield from before
-        said = {one.id for one in before}
-        told = [one for one in _with_best_finding(subject, told, known) if one[0].key not in said]
-        told = [one for one in told if one[1].rule != _LATE_START or subject.options]
-    yield from [_response(subject, *one) for one in _with_attention(subject, _others_first(told))]
+        said = {response.id for response in before}
+        rows = [entry for entry in _with_best_finding(subject, rows, known) if entry[0].key not in said]
+        rows = [entry for entry in rows if entry[1].rule != _LATE_START or subject.options]
+    yield from [_response(subject, *entry) for entry in _with_attention(subject, _others_first(rows))]
 
 
 def _with_attention(subject: Subject, told: list[Answer]) -> list[Answer]:
@@ -111,9 +111,9 @@ def _before_all_else(subject: Subject) -> Iterator[FirstResponse]:
         yield _mend(subject, end)
     for item in subject.findings:
         if item.rule == _LATE_START and item.severity != "note" and not subject.options:
-            row, told = _of_finding(subject, item)
+            row, answer = _of_finding(subject, item)
             other = row.bound if row.bound != subject.part.verdict.bound else ""
-            yield _response(subject, row, told._replace(other=other))
+            yield _response(subject, row, answer._replace(other=other))
         if item.rule == _SHARED and "interrupted_ns" in item.evidence and _is_mostly(subject, item):
             yield _response(subject, *_of_finding(subject, item))  # no other number holds
     if subject.is_in_graphs:
@@ -145,12 +145,12 @@ def _mend(subject: Subject, end: ProgramEnd) -> FirstResponse:
 def _of_patterns(subject: Subject, bounds: Sequence[str]) -> list[Answer]:
     """What this trace says of the remedies of these patterns, best first; where something outside sets the pace, only
     that: nothing else makes the program faster."""
-    told = [answer for bound in bounds for row in remedies.of_bound(bound) if (answer := _asked(subject, row))]
+    answers = [answer for bound in bounds for row in remedies.of_bound(bound) if (answer := _asked(subject, row))]
     if paced := [item for item in subject.findings if item.rule == "external-pace"]:
-        told = [_of_finding(subject, paced[0])]
-    told = [(row, subject.closed(row.bound, one)) for row, one in told]
-    told = sorted(told, key=lambda one: _rank(one[1]))
-    return _surest_first([one for one in told if _rank(one[1])[0] != NOTHING] or told[:1])
+        answers = [_of_finding(subject, paced[0])]
+    answers = [(row, subject.closed(row.bound, closed_answer)) for row, closed_answer in answers]
+    answers = sorted(answers, key=lambda pair: _rank(pair[1]))
+    return _surest_first([entry for entry in answers if _rank(entry[1])[0] != NOTHING] or answers[:1])
 
 
 def _surest_first(told: list[Answer]) -> list[Answer]:
@@ -159,18 +159,18 @@ def _surest_first(told: list[Answer]) -> list[Answer]:
         return told
     most_ns = told[0][1].saving_ns[1]
     sure = [
-        one
-        for one in told
-        if one[1].is_shown and one[1].rank < BOUGHT and one[1].saving_ns and one[1].saving_ns[0] > most_ns
+        entry
+        for entry in told
+        if entry[1].is_shown and entry[1].rank < BOUGHT and entry[1].saving_ns and entry[1].saving_ns[0] > most_ns
     ]
-    return [*sure, *(one for one in told if one not in sure)]
+    return [*sure, *(entry for entry in told if entry not in sure)]
 
 
 def _others_first(told: list[Answer]) -> list[Answer]:
     """Answers in which a remedy that is never the first stands behind another one that saves anything."""
     if not told or not told[0][0].is_never_first:
         return told
-    after = [row.is_never_first or _rank(one)[0] >= BOUGHT for row, one in told]
+    after = [row.is_never_first or _rank(answer)[0] >= BOUGHT for row, answer in told]
     if False not in after:
         return told
     at = after.index(False)
@@ -182,12 +182,12 @@ def _asked(subject: Subject, row: Remedy) -> Answer | None:
     if not row.is_for(subject.context.program):
         return None
     if row.key in COUNTED:
-        told = COUNTED[row.key](subject)
+        answer = COUNTED[row.key](subject)
     else:
-        told = subject.found(row.key)
-        if told is None and row.scenario:
-            told = subject.replayed(row.scenario, row.because)
-    return None if told is None else (row, told)
+        answer = subject.found(row.key)
+        if answer is None and row.scenario:
+            answer = subject.replayed(row.scenario, row.because)
+    return None if answer is None else (row, answer)
 
 
 def _of_finding(subject: Subject, item: Finding) -> Answer:
@@ -310,18 +310,20 @@ def of_devices(
 ) -> tuple[DeviceReport, ...]:
     """Devices with their cards and first responses. ``options``: of commands, see `AnalysisOptions.arguments`."""
     made = []
-    for place, device in enumerate(devices):
+    for position, device in enumerate(devices):
         subject = Subject(
             context=context,
             predictor=predictor,
             findings=tuple(findings),
             part=device,
             wholes=wholes,
-            device=place,
+            device=position,
             options=options,
         )
-        cards, told = responses(subject)
-        made.append(replace(device, cards=cards, first_responses=told, verdict=_waiting(device.verdict, findings)))
+        cards, responses_of = responses(subject)
+        made.append(
+            replace(device, cards=cards, first_responses=responses_of, verdict=_waiting(device.verdict, findings))
+        )
     return tuple(made)
 
 
@@ -351,8 +353,10 @@ def of_regions(
         depth = len(region.path)
         inside = tuple(item for item in findings if item.region and item.region[:depth] == region.path)
         subject = Subject(context=context, predictor=None, findings=inside, part=region, wholes=wholes)
-        cards, told = responses(subject)
-        made.append(replace(region, cards=cards, first_responses=told, verdict=_waiting(region.verdict, inside)))
+        cards, responses_of = responses(subject)
+        made.append(
+            replace(region, cards=cards, first_responses=responses_of, verdict=_waiting(region.verdict, inside))
+        )
     return tuple(made)
 
 
@@ -459,7 +463,7 @@ def _with_best_finding(subject: Subject, told: list[Answer], bounds: Sequence[st
     """The best finding is told with the responses, whatever it is of: first, if it saves more than they. One of another
     cause leads where it saves more at least than the verdict's own promise at most; the headline then names both."""
     best = next((item for item in subject.findings if item.saving_ns and item.severity != "note"), None)
-    if best is None or any(one.rule == best.rule for _, one in told):
+    if best is None or any(answer.rule == best.rule for _, answer in told):
         return told
     row, other = _of_finding(subject, best)
     other = subject.closed(row.bound, other)
@@ -472,9 +476,13 @@ def _with_best_finding(subject: Subject, told: list[Answer], bounds: Sequence[st
 
 def _leads(best: Finding, other: Told, told: list[Answer]) -> bool:
     """Whether what the best finding says (``other``) stands before the responses of the pattern."""
-    most = max((-_rank(one)[1] for _, one in told if _rank(one)[0] < BOUGHT), default=0)
+    most = max((-_rank(answer)[1] for _, answer in told if _rank(answer)[0] < BOUGHT), default=0)
     # A search promises no more than its low end: what it finds may be nothing to change.
-    own = [one.saving_ns[not row.is_search] for row, one in told if one.saving_ns is not None and one.rank < BOUGHT]
+    own = [
+        answer.saving_ns[not row.is_search]
+        for row, answer in told
+        if answer.saving_ns is not None and answer.rank < BOUGHT
+    ]
     if other.other and (most > 0 or any(one.rank <= FOUND for _, one in told)):
         return other.saving_ns is not None and bool(own) and other.saving_ns[0] > max(own)
     return weight(best) > most

@@ -64,7 +64,7 @@ def without(cause: str, saving_ns: int, basis: str, region: Path | None = None, 
 def of_verdict(verdict: Verdict, region: Path | None = None, device: int | None = None) -> list[Claim]:
     """What a verdict says of every cause, best first: as the program ran without waits, once it no longer waits without
     others."""
-    return [without(one.cause, one.saving_ns, verdict.decided_by, region, device) for one in verdict.savings]
+    return [without(saving.cause, saving.saving_ns, verdict.decided_by, region, device) for saving in verdict.savings]
 
 
 def of_what_if(what_if: Iterable[WhatIf]) -> list[Claim]:
@@ -85,9 +85,9 @@ def of_what_if(what_if: Iterable[WhatIf]) -> list[Claim]:
 
 def of_advice(findings: Iterable[Finding], regions: Iterable[RegionReport]) -> list[Claim]:
     """What findings and first responses promise in a region."""
-    told = [(item.rule, item.region, item.saving_ns) for item in findings if item.severity != "note"]
-    told += [(item.id, region.path, item.saving_ns) for region in regions for item in region.first_responses]
-    return [Claim(change, frozenset(), ClaimedSaving(*ns), region) for change, region, ns in told if region and ns]
+    promises = [(item.rule, item.region, item.saving_ns) for item in findings if item.severity != "note"]
+    promises += [(item.id, region.path, item.saving_ns) for region in regions for item in region.first_responses]
+    return [Claim(change, frozenset(), ClaimedSaving(*ns), region) for change, region, ns in promises if region and ns]
 
 
 def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[RegionReport, ...]:
@@ -99,7 +99,7 @@ def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[Reg
     for region in reversed(regions):
         if (ns := most[region.path]) is None:
             continue
-        ns = max(ns, *(one.most_ns for one in of_verdict(region.verdict)), 0)
+        ns = max(ns, *(claim.most_ns for claim in of_verdict(region.verdict)), 0)
         ns = most[region.path] = min(ns, limits[region.path])
         around = _around(region, by_path)
         if around is not None and (most[around.path] is not None or around.verdict.bound not in _UNTOLD):
@@ -113,12 +113,12 @@ def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[Reg
 def _narrowed(verdict: Verdict, most_ns: int | None) -> Verdict:
     """A region's verdict that says of no cause more than the region saves at most: where most of its work is not on
     record, the replay with that work may."""
-    if most_ns is None or all(one.saving_ns <= most_ns for one in verdict.savings):
+    if most_ns is None or all(saving.saving_ns <= most_ns for saving in verdict.savings):
         return verdict
     ends = verdict.saving_range_ns
     return replace(
         verdict,
-        savings=tuple(replace(one, saving_ns=min(one.saving_ns, most_ns)) for one in verdict.savings),
+        savings=tuple(replace(saving, saving_ns=min(saving.saving_ns, most_ns)) for saving in verdict.savings),
         saving_ns=None if verdict.saving_ns is None else min(verdict.saving_ns, most_ns),
         runner_up_saving_ns=None if verdict.runner_up_saving_ns is None else min(verdict.runner_up_saving_ns, most_ns),
         saving_range_ns=None if ends is None else (min(ends[0], most_ns), min(ends[1], most_ns)),
@@ -144,7 +144,7 @@ def _limits(regions: Sequence[RegionReport]) -> dict[Path, int]:
             continue
         limits[region.path] = min(limits[region.path], limits[around.path])
         if around.verdict.bound == "hidden" and around.verdict.decided_by == "replay":
-            of_all = max((one.most_ns for one in of_verdict(around.verdict)), default=0)
+            of_all = max((claim.most_ns for claim in of_verdict(around.verdict)), default=0)
             limits[region.path] = min(limits[region.path], of_all)
     return limits
 
@@ -169,15 +169,15 @@ class Wholes(Struct, frozen=True):
     def of(self, causes: Collection[str], devices: Iterable[int] | None = None) -> ClaimedSaving:
         """What removing all of these saves on the device that it saves most; of no causes: everything."""
         wholes = [self._on(device, causes) for device in (self.by_device if devices is None else devices)]
-        return ClaimedSaving(*(max((one[end] for one in wholes), default=0) for end in (0, 1)))
+        return ClaimedSaving(*(max((whole[end] for whole in wholes), default=0) for end in (0, 1)))
 
     def _on(self, device: int, causes: Collection[str]) -> ClaimedSaving:
         most_ns = self.explained_ns[device]
         of_causes = [self.by_device[device][cause] for cause in causes if cause in self.by_device[device]]
         if not of_causes:
             return ClaimedSaving(most_ns, most_ns)
-        high_ns = min(sum(one.high_ns for one in of_causes), most_ns)
-        return ClaimedSaving(min(max(one.low_ns for one in of_causes), high_ns), high_ns)
+        high_ns = min(sum(cause_saving.high_ns for cause_saving in of_causes), most_ns)
+        return ClaimedSaving(min(max(cause_saving.low_ns for cause_saving in of_causes), high_ns), high_ns)
 
     def closed(self, claim: Claim, devices: Iterable[int] | None = None) -> ClaimedSaving:
         """The saving of a claim, narrowed to what its whole saves, and to what its region does: one of several causes
@@ -197,17 +197,17 @@ def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: 
     by_device: dict[int, dict[str, ClaimedSaving]] = {}
     for device in devices:
         then_ns = {claim.change: claim.most_ns for claim in of_verdict(device.verdict)}
-        found = by_device[device.id] = {}
+        of_device = by_device[device.id] = {}
         for cause in _REMOVABLE:
             saving = predicted.get((device.id, SCENARIO_OF_CAUSE[cause]))
             if saving is None:
-                found[cause] = _of_account(device, cause)
+                of_device[cause] = _of_account(device, cause)
             else:
                 told_ns = max(predicted_ns[device.id, SCENARIO_OF_CAUSE[cause]], then_ns.get(cause, 0))
                 # What is open of a cause of the host is idle time: the device's work stays.
                 open_ns = saving.high_ns if cause in _BUSY else min(saving.high_ns, max(told_ns, device.idle_ns))
-                found[cause] = ClaimedSaving(min(saving.low_ns, open_ns), max(open_ns, then_ns.get(cause, 0)))
-        found["device_wait"] = ClaimedSaving(0, device.time.get("device_wait", 0))
+                of_device[cause] = ClaimedSaving(min(saving.low_ns, open_ns), max(open_ns, then_ns.get(cause, 0)))
+        of_device["device_wait"] = ClaimedSaving(0, device.time.get("device_wait", 0))
     explained_ns = {device.id: device.window_ns - device.time.get("unattributed", 0) for device in devices}
     is_replayed = any(device.verdict.decided_by == "replay" for device in devices)
     of_region = {

@@ -33,20 +33,20 @@ def _in_graphs(part: Part) -> Between | None:
 
 
 def _small_copies(part: Part) -> Between | None:
-    number = sum(one.count for one in part.memcpy.values())
-    return known(sum(one.small_count for one in part.memcpy.values()) / number) if number else None
+    number = sum(copied.count for copied in part.memcpy.values())
+    return known(sum(copied.small_count for copied in part.memcpy.values()) / number) if number else None
 
 
 def _between_devices(part: Part) -> Between | None:
-    whole = sum(one.total_ns for one in part.memcpy.values())
-    own = sum(one.total_ns for key, one in part.memcpy.items() if key in _BETWEEN_DEVICES)
+    whole = sum(copied.total_ns for copied in part.memcpy.values())
+    own = sum(copied.total_ns for key, copied in part.memcpy.items() if key in _BETWEEN_DEVICES)
     return known(own / whole) if whole else None
 
 
 def _of_managed(part: Part) -> Between | None:
     """Of the bytes copied, those of managed memory."""
-    whole = sum(one.bytes for one in part.memcpy.values())
-    kinds = [(kind, size) for one in part.memcpy.values() for kind, size in one.by_memory.items()]
+    whole = sum(copied.bytes for copied in part.memcpy.values())
+    kinds = [(kind, size) for part_name in part.memcpy.values() for kind, size in part_name.by_memory.items()]
     return known(sum(size for kind, size in kinds if "managed" in kind) / whole) if whole else None
 
 

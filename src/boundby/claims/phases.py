@@ -52,8 +52,8 @@ def find_phases(
     middle, rest = (device.low_ns + device.high_ns) // 2, _after_first_steps(timeline, device)
     describe = (timeline, device, whole, verdict, predictor, case_of)
     for cut_ns in filter(None, (change_of(device), middle)):
-        if found := _parts(cut_ns, *describe, either=True):
-            return found
+        if phases := _parts(cut_ns, *describe, either=True):
+            return phases
     return _parts(rest, *describe) if rest is not None else ()
 
 

@@ -51,7 +51,7 @@ def serving_report(
         path=path,
         device=timeline.trace.gpus[steps.device.index].name,
         engine=steps.engines[0] if len(steps.engines) == 1 else "",
-        named=all(one is not None for one in steps.told),
+        named=all(step_kind is not None for step_kind in steps.told),
         steps=tuple(_steps(steps, rows, kind, where, by_path) for (kind, where), rows in groups),
         token_ns=token_ns,
         generated_per_s=generated_per_s,
@@ -76,8 +76,8 @@ def _generating(steps: MeasuredSteps) -> list[int | None]:
     """How many requests generate a token in each step; None: some, or that is not told."""
     by_kind = ({"prefill": 0, "decode": size.requests} for size in steps.sizes)
     return [
-        told.get(kind or "") if named is None else named.generating
-        for named, kind, told in zip(steps.told, steps.kinds, by_kind, strict=True)
+        generates.get(kind or "") if named is None else named.generating
+        for named, kind, generates in zip(steps.told, steps.kinds, by_kind, strict=True)
     ]
 
 
@@ -87,14 +87,14 @@ _Rows = npt.NDArray[np.intp]
 def _groups(timeline: Timeline, steps: MeasuredSteps) -> list[tuple[tuple[str, tuple[str, ...]], _Rows]]:
     """Rows of the steps of each kind and region, prefill first, smaller ones before larger ones."""
     regions = timeline.ownership.regions
-    found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    by_path: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for at, (kind, row) in enumerate(zip(steps.kinds, steps.ranges.tolist(), strict=True)):
-        found.setdefault((kind or STEP_KINDS[-1], regions.path(int(regions.of_range[row]))), []).append(at)
-    sizes = [one.tokens or one.requests or 0 for one in steps.sizes]
+        by_path.setdefault((kind or STEP_KINDS[-1], regions.path(int(regions.of_range[row]))), []).append(at)
+    sizes = [step_size.tokens or step_size.requests or 0 for step_size in steps.sizes]
     order = ("prefill", "mixed", "decode", "unknown")
     return sorted(
-        ((key, np.array(rows, np.intp)) for key, rows in found.items()),
-        key=lambda one: (order.index(one[0][0]), min(sizes[at] for at in one[1].tolist()), one[0][1]),
+        ((key, np.array(rows, np.intp)) for key, rows in by_path.items()),
+        key=lambda entry: (order.index(entry[0][0]), min(sizes[at] for at in entry[1].tolist()), entry[0][1]),
     )
 
 
@@ -107,8 +107,8 @@ def _steps(
 ) -> ServingSteps:
     """One kind and size."""
     sizes, length, busy = [steps.sizes[row] for row in rows.tolist()], steps.step_ns[rows], steps.busy_ns[rows]
-    requests = [one.requests for one in sizes if one.requests is not None]
-    tokens = [one.tokens for one in sizes if one.tokens is not None]
+    requests = [step_size.requests for step_size in sizes if step_size.requests is not None]
+    tokens = [step_size.tokens for step_size in sizes if step_size.tokens is not None]
     followed = rows[rows < len(steps) - 1]
     graph_fraction = float((busy * steps.graph_fraction[rows]).sum() / busy.sum()) if busy.any() else 0.0
     gap_ns = float(steps.gap_ns[followed].mean()) if len(followed) else 0.0
@@ -176,16 +176,16 @@ def _phases(
         if own[:-1] == path and "::" not in own[-1]:  # the framework's operators are no parts of a step
             parts.setdefault(without_layer(own[-1]), []).append(region)
     busy = [cause.key for cause in BUSY_CAUSES]
-    found = [
+    phases = [
         StepPhase(
             name=name,
-            per_step=round(sum(one.instances for one in every) / step.instances, 3),
-            host_ns=round(sum(one.host.total_ns for one in every) / step.instances, 1),
-            device_ns=round(sum(one.time[key] for one in every for key in busy) / step.instances, 1),
+            per_step=round(sum(figures.instances for figures in every) / step.instances, 3),
+            host_ns=round(sum(figures.host.total_ns for figures in every) / step.instances, 1),
+            device_ns=round(sum(figures.time[key] for figures in every for key in busy) / step.instances, 1),
         )
         for name, every in parts.items()
     ]
-    return tuple(sorted(found, key=lambda one: (-max(one.host_ns, one.device_ns), one.name))[:LIST])
+    return tuple(sorted(phases, key=lambda phase: (-max(phase.host_ns, phase.device_ns), phase.name))[:LIST])
 
 
 def _mfu(step: RegionReport | None, length_ns: float) -> float | None:
@@ -215,7 +215,7 @@ def _notes(steps: MeasuredSteps, whole_ns: int, is_found: bool) -> Iterator[str]
             "Whether some steps serve prompts or decode is not known: their kernels of attention do both. Names of"
             " steps tell it (docs/serving.md)."
         )
-    if any(one.requests is None for one in steps.sizes):
+    if any(step_size.requests is None for step_size in steps.sizes):
         yield (
             "How many requests some steps serve is not known: neither a name nor a kernel of attention that is launched"
             " one by one tells it. A graph runs for the size that it was captured for, to which batches are padded."

@@ -54,10 +54,10 @@ class SignOf(Struct, frozen=True):
 
     def of(self, part: Part) -> Sign:
         """The sign as it is here: neither met nor missing where what is known leaves that open."""
-        found = self.measure(part)
-        if found is None:
+        measured = self.measure(part)
+        if measured is None:
             return Sign(self.name, NOT_CAPTURED, None, self.usual)
-        return self.at(*found, self.told(part) if self.told else "")
+        return self.at(*measured, self.told(part) if self.told else "")
 
     def at(self, least: float, most: float, told: str = "") -> Sign:
         """The sign of what was measured. ``told``: in words."""
@@ -166,13 +166,13 @@ def _read_back_told(part: Part) -> str:
 
 
 def _pageable(part: Part) -> Between | None:
-    number = sum(one.count for one in part.memcpy.values())
-    return known(sum(one.pageable_count for one in part.memcpy.values()) / number) if number else None
+    number = sum(copied.count for copied in part.memcpy.values())
+    return known(sum(copied.pageable_count for copied in part.memcpy.values()) / number) if number else None
 
 
 def active(part: Part) -> Between | None:
-    found = part.counters
-    counters = found.busy if isinstance(found, DeviceCounters) else found
+    counters_of = part.counters
+    counters = counters_of.busy if isinstance(counters_of, DeviceCounters) else counters_of
     return None if counters is None or not counters.is_unmixed else known(counters.sm_active)
 
 

@@ -155,8 +155,10 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
         """The answer to a question of ``boundby what-if``. ``ceiling``: at most so much, perhaps nothing."""
         if self.predictor is None or self.is_part:
             return self.at_most(because)
-        known = [item for item in self.context.what_if if item.scenario == scenario and item.device == self.device_id]
-        item = known[0] if known else answer(self.predictor, scenario, tells_next=False)[self.device]
+        predicted = [
+            item for item in self.context.what_if if item.scenario == scenario and item.device == self.device_id
+        ]
+        item = predicted[0] if predicted else answer(self.predictor, scenario, tells_next=False)[self.device]
         low, high = item.saving_ns
         saving = (0 if ceiling else max(low, 0), max(high, 0))
         return Told(because, saving, command=self.what_if(scenario) if high > 0 else "")

@@ -207,8 +207,8 @@ def _device(
     steps = split(timeline, device)
     signs = Signs(case, row.activity["gaps"], launching.utilization, staging(timeline, chosen))
     idle_ns = row.activity["gaps"].total_ns
-    told = row.told(case, verdict, figures.communication.of_device.get(device.index))
-    told["host_active_ns"] = launching.active_ns  # None: no thread on record launches
+    facts = row.told(case, verdict, figures.communication.of_device.get(device.index))
+    facts["host_active_ns"] = launching.active_ns  # None: no thread on record launches
     return DeviceReport(
         id=trace.gpus[device.index].id,
         name=trace.gpus[device.index].name,
@@ -227,7 +227,7 @@ def _device(
         memory=figures.memory.of_device.get(device.index),
         counters=figures.counters.of_device.get(device.index),
         processes=tuple(trace.processes[number].pid for number in _processes(device)),
-        **told,
+        **facts,
     )
 
 
@@ -269,8 +269,8 @@ def _device_row(
 def _processes(device: DeviceTimeline) -> list[int]:
     """Of the work of a device."""
     processes = unique(device.operations.table.process)
-    known: list[int] = processes[processes >= 0].tolist()
-    return known
+    ids: list[int] = processes[processes >= 0].tolist()
+    return ids
 
 
 class _Launching(Struct, frozen=True):
@@ -373,7 +373,7 @@ def _missing_of(
         otherwise = _filled(replayed, filled.device_ns[number], filled.replayed.device.get(number))
     return MissingRecords(
         opaque_ns=activity["graphs"].total_ns if activity["graphs"] else 0,
-        is_cpu_thinned=any(timeline.host_state.evidence(one).is_thinned for one in _told_of(device)),
+        is_cpu_thinned=any(timeline.host_state.evidence(thread).is_thinned for thread in _told_of(device)),
         work=_time(device.withheld.work.by_cause()),
         calls=_time(device.withheld.calls.by_cause()),
         unsure_ns=device.withheld.unsure_ns,
@@ -399,8 +399,8 @@ def _unseen_ns(timeline: Timeline, device: DeviceTimeline) -> int:
 def _told_of(device: DeviceTimeline) -> list[int]:
     """Threads of which the account of a device tells."""
     threads = unique(device.segments.thread)
-    found: list[int] = threads[threads >= 0].tolist()
-    return found
+    ids: list[int] = threads[threads >= 0].tolist()
+    return ids
 
 
 def _part_of(
@@ -435,18 +435,18 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
     device busy whenever lost work may have run, off by the time in which calls are missing, and by what may hang on
     any of them."""
     length, filled = device.high_ns - device.low_ns, replayed.filled
-    found, number = replayed.between[device.index][scenario], timeline.trace.gpus[device.index].id
-    found = found.up_to(length)  # a removal never lengthens
+    reach, number = replayed.between[device.index][scenario], timeline.trace.gpus[device.index].id
+    reach = reach.up_to(length)  # a removal never lengthens
     if filled is not None and device.index in filled.replayed.between:
-        other = max(filled.replayed.predicted_ns[device.index][scenario], min(found.told_ns, found.floor_ns))
+        other = max(filled.replayed.predicted_ns[device.index][scenario], min(reach.told_ns, reach.floor_ns))
         other, otherwise = min(other, length), filled.replayed.between[device.index][scenario]
-        found = found.reaching("lost-work", min(otherwise.low_ns, other), min(max(otherwise.high_ns, other), length))
+        reach = reach.reaching("lost-work", min(otherwise.low_ns, other), min(max(otherwise.high_ns, other), length))
         if int(device.withheld.work.length_ns.sum()) <= LITTLE * length:
-            found = found.told_as(other, "lost-work")
-        found = found._replace(floor_ns=min(found.floor_ns, found.told_ns, other))
-    found = _widened(timeline, replayed, device, found, frozenset(SCENARIOS[scenario].causes))
-    confidence = found.confidence_of(length)
-    return WhatIf(scenario, found.told_ns, length, number, found.least_ns, found.high_ns, confidence, found.told)
+            reach = reach.told_as(other, "lost-work")
+        reach = reach._replace(floor_ns=min(reach.floor_ns, reach.told_ns, other))
+    reach = _widened(timeline, replayed, device, reach, frozenset(SCENARIOS[scenario].causes))
+    confidence = reach.confidence_of(length)
+    return WhatIf(scenario, reach.told_ns, length, number, reach.least_ns, reach.high_ns, confidence, reach.told)
 
 
 def widened(
@@ -454,10 +454,12 @@ def widened(
 ) -> Answer:
     """The answer to a question that is no named scenario, with what missing records leave open. ``causes``: those that
     are removed."""
-    found = _widened(timeline, replayed, device, OpenRange(answer.predicted_ns, answer.uncertainties), causes)
-    worst = max(map(CONFIDENCES.index, (answer.confidence, found.confidence_of(answer.baseline_ns))))
-    confidence, told = CONFIDENCES[worst], found.told
-    return replace(answer, low_ns=found.least_ns, high_ns=found.high_ns, confidence=confidence, uncertainties=told)
+    reach = _widened(timeline, replayed, device, OpenRange(answer.predicted_ns, answer.uncertainties), causes)
+    worst = max(map(CONFIDENCES.index, (answer.confidence, reach.confidence_of(answer.baseline_ns))))
+    confidence, open_parts = CONFIDENCES[worst], reach.told
+    return replace(
+        answer, low_ns=reach.least_ns, high_ns=reach.high_ns, confidence=confidence, uncertainties=open_parts
+    )
 
 
 def _widened(
@@ -788,10 +790,10 @@ class _Shared(Struct, frozen=True, dict=True):
     @cached_property
     def most_everywhere(self) -> Mapping[str, int]:
         """What removing each cause saves on the device that it saves most."""
-        found: dict[str, int] = {}
+        most: dict[str, int] = {}
         for saving in (saving for device in self.devices for saving in device.verdict.savings):
-            found[saving.cause] = max(found.get(saving.cause, 0), saving.saving_ns)
-        return found
+            most[saving.cause] = max(most.get(saving.cause, 0), saving.saving_ns)
+        return most
 
     def claims(self, region: int, report: RegionReport) -> Iterator[Claim]:
         """What its bound gone there saves, as it ran (`boundby what-if --region`) or once nothing waits; of a region
@@ -831,10 +833,10 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         is_saturated=shared.is_saturated if row.savings else None,
     )
     verdict = judge(case) if shared.leading is None or not is_root else shared.leading
-    told = row.told(case, verdict, figures.communication.of_region[region])
+    facts = row.told(case, verdict, figures.communication.of_region[region])
     if is_root:
         exposed = [device.exposed_by_waits_ns for device in shared.devices if device.exposed_by_waits_ns is not None]
-        told["exposed_by_waits_ns"] = max(exposed, default=None)
+        facts["exposed_by_waits_ns"] = max(exposed, default=None)
     return RegionReport(
         path=tree.path(region),
         domain=tree.domain[region],
@@ -859,7 +861,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         counters=figures.counters.of_region[region],
         backward_kernels_ns=int(figures.backward_kernels_ns[region]),
         meanwhile=figures.meanwhile[region],
-        **told,
+        **facts,
     )
 
 
@@ -1015,8 +1017,8 @@ def _distribution(values: RegionSpread, region: int) -> Distribution:
 
 def _by_size(values: Mapping[str, npt.NDArray[np.int64]], region: int) -> dict[str, int]:
     """One region's entries, largest first."""
-    found = {what: int(by_region[region]) for what, by_region in values.items() if by_region[region]}
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    sizes = {what: int(by_region[region]) for what, by_region in values.items() if by_region[region]}
+    return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _per_ms(count: int, ns: int) -> float | None:

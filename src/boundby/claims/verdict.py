@@ -29,7 +29,7 @@ def _verdict(case: BoundCase, decision: Decision, why: str) -> Verdict:
     return Verdict(
         bound=decision.bound,
         confidence=level,
-        reasons=tuple(one.sentence for one in uncertain),
+        reasons=tuple(doubt.sentence for doubt in uncertain),
         uncertainties=uncertain,
         because=why,
         why_not=decision.why_not,
@@ -43,15 +43,15 @@ def _verdict(case: BoundCase, decision: Decision, why: str) -> Verdict:
 def _promising(verdict: Verdict, case: BoundCase, decision: Decision) -> Verdict:
     """The verdict with what removing its bound, and the best of the rest, would save."""
     named = decision.mixed_of[0] if decision.mixed_of else decision.bound
-    told = _told(case, decision)
+    shown = _told(case, decision)
     second = _second(case, decision, named)
     alone = case.replay.alone.get(decision.bound)
     return replace(
         verdict,
-        saving_ns=next((saving.saving_ns for saving in told if saving.cause == named), None),
+        saving_ns=next((saving.saving_ns for saving in shown if saving.cause == named), None),
         saving_range_ns=None if case.is_thread else saving_range(case, decision),
         runner_up=second.cause if second else None,
-        runner_up_saving_ns=second.saving_ns if second in told else None,
+        runner_up_saving_ns=second.saving_ns if second in shown else None,
         without_ns=None if alone is None else alone.predicted_ns,
         host_together_ns=host_together_ns(case, decision),
         waits_for=_waits_for(case, decision),
@@ -69,8 +69,8 @@ def _waits_for(case: BoundCase, decision: Decision) -> str:
 def _told(case: BoundCase, decision: Decision) -> tuple[Saving, ...]:
     """The savings that are told as numbers: nothing but a replay shows how far the host's work hides behind the
     device's, and what a thread alone would save says nothing about what waits for it."""
-    told = () if case.is_thread else decision.savings
-    return tuple(saving for saving in told if case.replayed is not None or saving.cause not in BUSY_KEYS)
+    shown = () if case.is_thread else decision.savings
+    return tuple(saving for saving in shown if case.replayed is not None or saving.cause not in BUSY_KEYS)
 
 
 def _second(case: BoundCase, decision: Decision, named: str) -> Saving | None:

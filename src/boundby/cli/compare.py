@@ -60,9 +60,9 @@ class Places(Struct, frozen=True):
         if self.junit is not None and result is not None:
             write.write_text(self.junit, ci_files.junit(result), inputs=inputs)
         job = os.environ.get(SUMMARY_VARIABLE)
-        for place in {self.summary, Path(job) if job else None} - {None}:
-            if place is not None:
-                _append(place, page)
+        for summary_file in {self.summary, Path(job) if job else None} - {None}:
+            if summary_file is not None:
+                _append(summary_file, page)
 
 
 def gate_options(command: Command) -> Command:
@@ -157,17 +157,17 @@ def compare(
     inputs = [before, after]
     limits = api.limits(budget_file=budget, fail_on=fail_on)
     places.check(inputs)
-    place = console.destination(format_name, output, console.DOCUMENT_FORMATS, view, inputs)
+    target = console.destination(format_name, output, console.DOCUMENT_FORMATS, view, inputs)
     if api.is_job(before) and api.is_job(after):
-        return _jobs(before, after, limits, place, options, places)
+        return _jobs(before, after, limits, target, options, places)
     with view.progress() as progress:
-        one, other = (api.load(path, options, progress=progress) for path in inputs)
-        comparison = api.compare_runs(one, other, steps=steps or limits.steps)
+        earlier, later = (api.load(path, options, progress=progress) for path in inputs)
+        comparison = api.compare_runs(earlier, later, steps=steps or limits.steps)
     result = None
     if limits.limits:
-        result = gates.check(limits.limits, other, comparison, steps=steps or limits.steps)
-    place.put(_render(place.kind, comparison, result, place.surface))
-    if place.file is not None:
+        result = gates.check(limits.limits, later, comparison, steps=steps or limits.steps)
+    target.put(_render(target.kind, comparison, result, target.surface))
+    if target.file is not None:
         _put_gate(result, view)
     places.deliver(result, _render("markdown", comparison, result, view.plain()), inputs)
     return outcome.of_gate(result)
@@ -195,12 +195,12 @@ def _jobs(
     from boundby.render.formats import drawn
 
     with place.view.progress() as progress:
-        one, other = (api.load_job(path, options, progress=progress) for path in (before, after))
-    found = compare_jobs(one, other)
-    result = gates.check_job(limits.limits, other, found) if limits.limits else None
-    place.show(found, lambda _: job_comparison_document(found, result if place.kind == "html" else None))
+        earlier, later = (api.load_job(path, options, progress=progress) for path in (before, after))
+    comparison = compare_jobs(earlier, later)
+    result = gates.check_job(limits.limits, later, comparison) if limits.limits else None
+    place.show(comparison, lambda _: job_comparison_document(comparison, result if place.kind == "html" else None))
     _put_gate(result, place.view)
-    places.deliver(result, drawn(job_comparison_document(found), "markdown", place.surface), [before, after])
+    places.deliver(result, drawn(job_comparison_document(comparison), "markdown", place.surface), [before, after])
     return outcome.of_gate(result)
 
 

@@ -42,10 +42,10 @@ def diagnose(report: Path, format_name: str | None, output: Path | None, options
     from boundby import api
     from boundby.document.diagnosis_document import document
 
-    place = console.destination(format_name, output, console.DOCUMENT_FORMATS, view, [report])
+    target = console.destination(format_name, output, console.DOCUMENT_FORMATS, view, [report])
     with view.progress() as progress:
-        found = api.analyze(report, with_rule_config(options), progress=progress)
-    place.show(found, document)
+        analysed = api.analyze(report, with_rule_config(options), progress=progress)
+    target.show(analysed, document)
     return Exit.OK
 
 
@@ -74,9 +74,9 @@ def serving(report: Path, format_name: str | None, output: Path | None, options:
 
     place = console.destination(format_name, output, SERVING_FORMATS, view, [report])
     with view.progress() as progress:
-        found = api.serving(report, options, progress=progress)
+        served = api.serving(report, options, progress=progress)
     if place.kind == "brief":
-        place.put(brief.of_serving(found))
+        place.put(brief.of_serving(served))
     else:
-        place.show(found, document)
+        place.show(served, document)
     return Exit.OK

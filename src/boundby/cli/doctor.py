@@ -62,8 +62,8 @@ def doctor(
     """
     is_json = format_name == "json" or (output is not None and output.suffix == ".json")
     if numbers:
-        told = _numbers_json() if is_json else _numbers(view.surface() if output is None else view.plain())
-        console.deliver(told, output, view, utf8=is_json)
+        text = _numbers_json() if is_json else _numbers(view.surface() if output is None else view.plain())
+        console.deliver(text, output, view, utf8=is_json)
         return Exit.OK
     diagnosis = _examined(nsys, python, quick, view)
     if is_json:
@@ -96,8 +96,8 @@ def _numbers(surface: Surface) -> str:
     for head in ("NUMBER", "VALUE", "UNIT", "WHY"):
         table.add_column(head, overflow="fold")
     rows = list(register())
-    for one in rows:
-        table.add_row(*map(_cell, (f"{one.module}.{one.name}", one.value, one.unit, one.why)))
+    for number in rows:
+        table.add_row(*map(_cell, (f"{number.module}.{number.name}", number.value, number.unit, number.why)))
     return console.painted(
         table, "", _cell(f"{len(rows)} numbers. docs/numbers.md says what each decides."), surface=surface
     )
@@ -108,7 +108,7 @@ def _numbers_json() -> str:
 
     from boundby.model.numbers import register
 
-    data = {"format_version": FORMAT_VERSION, "numbers": [one._asdict() for one in register()]}
+    data = {"format_version": FORMAT_VERSION, "numbers": [number._asdict() for number in register()]}
     return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 

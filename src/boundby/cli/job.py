@@ -83,8 +83,8 @@ def job(
     from boundby.results import write
 
     files = [path for path in reports if not path.is_dir()]
-    place = console.destination(format_name, output, FORMATS, view, files)
-    kind, output = place.kind, place.file
+    target = console.destination(format_name, output, FORMATS, view, files)
+    kind, output = target.kind, target.file
     if kind == "perfetto" and output is None:
         raise click.UsageError("A Perfetto trace is not text: name a file with -o, such as job.pftrace.")
     with view.progress() as progress:
@@ -100,7 +100,7 @@ def job(
             found, linked = add_pages(
                 found, reports, output, options, pages, workers=workers, scheduler=scheduler, progress=progress
             )
-    place.put(render(found, kind, place.surface, linked, sort))
+    target.put(render(found, kind, target.surface, linked, sort))
     return Exit.OK
 
 
@@ -140,9 +140,9 @@ def add_pages(
     links = _pages_there(found, path_of, page.parent)
     chosen = {"named": set(shown.shown(found)[0]), "all": set(range(len(found.ranks))), "none": set[int]()}[pages]
     wanted = {  # by rank's name: the page to make
-        rank.name: folder / (f"report_{place}.html" if rank.rank is None else f"rank_{rank.rank}.html")
-        for place, (rank, link) in enumerate(zip(found.ranks, links, strict=True))
-        if link is None and gather.report_of(rank.name) in path_of and place in chosen
+        rank.name: folder / (f"report_{index}.html" if rank.rank is None else f"rank_{rank.rank}.html")
+        for index, (rank, link) in enumerate(zip(found.ranks, links, strict=True))
+        if link is None and gather.report_of(rank.name) in path_of and index in chosen
     }
     if wanted:
         folder.mkdir(exist_ok=True)
@@ -156,9 +156,9 @@ def add_pages(
         progress=progress,
     )
     good = {answer.name for answer in made if not answer.problem}
-    places = {rank.name: place for place, rank in enumerate(found.ranks)}
+    index_of = {rank.name: indexes for indexes, rank in enumerate(found.ranks)}
     for name in good:
-        links[places[name]] = os.path.relpath(wanted[name], page.parent)
+        links[index_of[name]] = os.path.relpath(wanted[name], page.parent)
     notes = [answer.problem for answer in made if answer.problem]
     lacking = links.count(None) - len(notes)
     if lacking and pages == "named":

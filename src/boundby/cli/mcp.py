@@ -115,17 +115,17 @@ def region(report: str, path: str) -> str:
     inside = regions_matching(analysis.timeline.ownership.regions, path)
     paths = {analysis.timeline.ownership.regions.path(row) for row in inside.nonzero()[0].tolist()}
     found = [one for one in analysis.report.to_dict()["regions"] if tuple(one["path"]) in paths]
-    for one in found:
-        one.pop("instance_ns", None)
-    every = ("/".join(one.path) for one in analysis.report.regions if one.path)
-    return _bounded(sorted(found, key=lambda one: -one["share"]), path, every)
+    for item in found:
+        item.pop("instance_ns", None)
+    every = ("/".join(reported.path) for reported in analysis.report.regions if reported.path)
+    return _bounded(sorted(found, key=lambda item: -item["share"]), path, every)
 
 
 def finding(report: str, id: str) -> str:
     """One finding in full, with evidence, advice and what would prove it wrong (JSON). id: as analyze gives it."""
     every = _examined(report).report.to_dict()["findings"]
-    found = [one for one in every if id in (one["id"], one["rule"])]
-    return _bounded(found, id, (one["id"] for one in every))
+    matching = [item for item in every if id in (item["id"], item["rule"])]
+    return _bounded(matching, id, (item["id"] for item in every))
 
 
 def what_if(report: str, scenario: str, region: str | None = None) -> str:
@@ -137,7 +137,7 @@ def what_if(report: str, scenario: str, region: str | None = None) -> str:
     from msgspec import to_builtins
 
     analysis = _examined(report)
-    answers = [to_builtins(one) for one in analysis.predict(scenario, region)]
+    answers = [to_builtins(answer) for answer in analysis.predict(scenario, region)]
     return _bounded([{"unreliable": analysis.replayed.unreliable}, *answers])
 
 
@@ -147,8 +147,8 @@ def compare(before: str, after: str) -> str:
     from boundby.document.comparison_document import document
     from boundby.render import to_markdown
 
-    found = api.compare_runs(_examined(before).report, _examined(after).report)
-    return _fenced(to_markdown.render(document(found)))
+    comparison = api.compare_runs(_examined(before).report, _examined(after).report)
+    return _fenced(to_markdown.render(document(comparison)))
 
 
 def check(report: str, limits: list[str]) -> str:
@@ -187,9 +187,9 @@ def explain(word: str) -> str:
 def instances(report: str, path: str) -> str:
     """How long each instance of a region took, in order of time, nanoseconds (JSON). path: as analyze gives it."""
     every = _examined(report).report.regions
-    found = [one for one in every if "/".join(one.path) == path]
-    shown = [{"path": path, "host_ns": one.instance_ns.host_ns[:500]} for one in found]
-    return _bounded(shown, path, ("/".join(one.path) for one in every if one.path))
+    matching = [region for region in every if "/".join(region.path) == path]
+    shown = [{"path": path, "host_ns": region.instance_ns.host_ns[:500]} for region in matching]
+    return _bounded(shown, path, ("/".join(region.path) for region in every if region.path))
 
 
 def serving(report: str) -> str:
@@ -198,8 +198,8 @@ def serving(report: str) -> str:
     from boundby.render import brief
 
     analysis = _examined(report)
-    found = serving_report(report, analysis.timeline, analysis.report.regions, analysis.no_gpu_work)
-    return _noticed(json.loads(brief.of_serving(found)))
+    served = serving_report(report, analysis.timeline, analysis.report.regions, analysis.no_gpu_work)
+    return _noticed(json.loads(brief.of_serving(served)))
 
 
 def _fenced(text: str) -> str:

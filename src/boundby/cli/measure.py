@@ -90,9 +90,9 @@ class Show(Struct, frozen=True):
         if pair is None:
             self.result(run(target or ""))
             return
-        for place in filter(_is_saved, pair):
-            load(place)  # a bad one is refused before anything is measured
-        a, b = (load(place) if _is_saved(place) else run(place) for place in pair)
+        for source in filter(_is_saved, pair):
+            load(source)  # a bad one is refused before anything is measured
+        a, b = (load(source) if _is_saved(source) else run(source) for source in pair)
         self.result(judge(a, b))
 
     def result(self, result: Result) -> None:
@@ -211,16 +211,18 @@ def latency(
     from boundby.measure.latencies import methods as time_all
     from boundby.measure.latencies import methods_by_size
 
-    found = _target(target or "", device)
-    options |= {"name": found.name, "kwargs": found.kwargs}
+    resolved = _target(target or "", device)
+    options |= {"name": resolved.name, "kwargs": resolved.kwargs}
     result: Result
     if sizes:
-        found = _with_inputs(found)
-        result = methods_by_size(found.fn, *found.inputs, sizes=sizes, make_inputs=found.make_inputs, **options)
+        resolved = _with_inputs(resolved)
+        result = methods_by_size(
+            resolved.fn, *resolved.inputs, sizes=sizes, make_inputs=resolved.make_inputs, **options
+        )
     elif method == "all":
-        result = time_all(found.fn, *found.inputs, **options)
+        result = time_all(resolved.fn, *resolved.inputs, **options)
     else:
-        result = _with_first(time_one(found.fn, *found.inputs, **options, method=method), found)
+        result = _with_first(time_one(resolved.fn, *resolved.inputs, **options, method=method), resolved)
     show.result(result)
 
 
@@ -275,12 +277,12 @@ def throughput(
     from boundby.measure.sweeps import throughput as search
 
     def run(place: str) -> Result:
-        found = _factory(place, device)
+        resolved = _factory(place, device)
         return search(
-            found.fn,
-            *found.inputs,
-            make_inputs=found.make_inputs,
-            name=found.name,
+            resolved.fn,
+            *resolved.inputs,
+            make_inputs=resolved.make_inputs,
+            name=resolved.name,
             device=device,
             mode=mode,
             start=start,
@@ -352,8 +354,8 @@ def devices(
         }
         if made is not None:
             return sweep(make=made, **common)
-        found = _factory(place, "cpu")
-        return sweep(found.fn, *found.inputs, make_inputs=found.make_inputs, build=found.build, **common)
+        resolved = _factory(place, "cpu")
+        return sweep(resolved.fn, *resolved.inputs, make_inputs=resolved.make_inputs, build=resolved.build, **common)
 
     show.one_or_two(target, pair, run)
 
@@ -395,10 +397,10 @@ def stages(
     common: dict[str, Any] = {"passes": passes, "device": device, "warmup": not no_warmup}
 
     def run(place: str) -> Result:
-        found = _pipeline(place, device)
+        resolved = _pipeline(place, device)
         if ways:
-            return pipeline_ways(found.fn, *found.inputs, **common)
-        return pipeline(found.fn, *found.inputs, synchronise=synchronise, **common)
+            return pipeline_ways(resolved.fn, *resolved.inputs, **common)
+        return pipeline(resolved.fn, *resolved.inputs, synchronise=synchronise, **common)
 
     show.one_or_two(target, pair, run)
 
@@ -406,12 +408,12 @@ def stages(
 def _pipeline(place: str, device: str | None) -> Target:
     from boundby.measure.results import TargetError
 
-    found = _target(place, device)
-    if found.first_call_ns is not None:
+    resolved = _target(place, device)
+    if resolved.first_call_ns is not None:
         raise TargetError(
             f"{place} gives no pipeline.", "Return a callable that takes the recorder first, and its inputs."
         )
-    return found
+    return resolved
 
 
 def _target(place: str, device: str | None) -> Target:
@@ -466,8 +468,8 @@ def _compare(pair: Sequence[str], options: dict[str, Any]) -> Result:
 def _measurable(name: str, options: dict[str, Any]) -> Measurable:
     from boundby.measure.target import Options
 
-    found = _target(name, options.get("device"))
-    return found.fn, found.inputs, Options(**options, name=found.name, kwargs=found.kwargs)
+    resolved = _target(name, options.get("device"))
+    return resolved.fn, resolved.inputs, Options(**options, name=resolved.name, kwargs=resolved.kwargs)
 
 
 def _is_saved(name: str) -> bool:

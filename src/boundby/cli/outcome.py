@@ -82,8 +82,8 @@ def tell(error: Exception) -> int:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if isinstance(error, UserError):
         return _say(error.message, error.next_step, error.exit_code)
-    if isinstance(error, OSError) and (told := _of_system(error)) is not None:
-        return _say(*told, Exit.USER_ERROR)
+    if isinstance(error, OSError) and (message := _of_system(error)) is not None:
+        return _say(*message, Exit.USER_ERROR)
     kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     hint = "Please report it, with the traceback" + ("." if debugging() else ": run again with BOUNDBY_DEBUG=1.")
     return _say(f"This is a bug in boundby ({kind}).", hint, Exit.BUG)

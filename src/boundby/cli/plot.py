@@ -93,15 +93,15 @@ def plot(
     )
     from boundby import api
 
-    found: Report | Examined
+    source: Report | Examined
     if api.is_saved(report):
         if kind not in FIGURES_OF_A_REPORT:
             raise InputError(f"A saved result does not hold what a figure of {kind} needs.", "Give the report itself.")
-        found = api.load(report, options)
+        source = api.load(report, options)
     else:
         with view.progress() as progress:
-            found = api.examine(report, options, progress=progress)
-    figure = figures.KINDS[kind](found, look)
+            source = api.examine(report, options, progress=progress)
+    figure = figures.KINDS[kind](source, look)
     with write.open_whole(output, inputs=[report]) as file:
         figures.save(figure, file, format_name, dpi=dpi)
     view.note(f"wrote {output}")

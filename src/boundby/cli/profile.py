@@ -245,15 +245,15 @@ def _as_rank(request: Request, *, in_job: bool) -> Request | None:
     from boundby.capture import launched_ranks
     from boundby.trace.facts import JobPlace
 
-    place = JobPlace.in_environment(os.environ)
-    if place.rank is None and in_job:
-        place = JobPlace(0, 1)
-    if place.rank is None:
+    job_place = JobPlace.in_environment(os.environ)
+    if job_place.rank is None and in_job:
+        job_place = JobPlace(0, 1)
+    if job_place.rank is None:
         return None
-    chosen = launched_ranks.folder_of(place.rank, request.folder, request.program)
+    chosen = launched_ranks.folder_of(job_place.rank, request.folder, request.program)
     if in_job and request.folder is not None:
-        chosen = request.folder / f"rank_{place.rank}"
-    return replace(request, options=replace(request.options, is_rank=True), folder=chosen, place=place)
+        chosen = request.folder / f"rank_{job_place.rank}"
+    return replace(request, options=replace(request.options, is_rank=True), folder=chosen, place=job_place)
 
 
 def _attach(phase: ServedPhase, options: AnalysisOptions, format_name: str, view: View) -> int:
@@ -264,17 +264,17 @@ def _attach(phase: ServedPhase, options: AnalysisOptions, format_name: str, view
     from boundby.render.formats import drawn
     from boundby.results import saved
 
-    found = record_phase(phase, view.say)
-    if not found.traces:
+    phase_recorded = record_phase(phase, view.say)
+    if not phase_recorded.traces:
         view.say("the trace lies where the server was told to write it: boundby serving FILE")
         return outcome.Exit.OK
     with view.progress() as progress:
-        report = api.serving(found.traces[0], options, progress=progress)
+        report = api.serving(phase_recorded.traces[0], options, progress=progress)
     if format_name == "json":
         console.put(saved.render(report), utf8=True)
     elif format_name != "none":
         console.put(drawn(document(report), "terminal", view.surface()))
-    view.say(f"recorded: {', '.join(map(str, found.traces))}; boundby serving FILE shows it again")
+    view.say(f"recorded: {', '.join(map(str, phase_recorded.traces))}; boundby serving FILE shows it again")
     return outcome.Exit.OK
 
 
@@ -287,9 +287,9 @@ def _ask(phase: ServedPhase, view: View) -> None:
 
     def ask() -> None:
         try:
-            found = record_phase(phase, view.say)
-            done = "has recorded" if found.ended else f"stops recording by itself after {phase.steps} steps"
-            view.say(f"{found.engine} {done}; then Ctrl-C ends it, and the answer follows")
+            phase_recorded = record_phase(phase, view.say)
+            done = "has recorded" if phase_recorded.ended else f"stops recording by itself after {phase.steps} steps"
+            view.say(f"{phase_recorded.engine} {done}; then Ctrl-C ends it, and the answer follows")
         except UserError as error:
             view.say(f"{error} Nothing is recorded: Ctrl-C ends the program.")
 
@@ -311,21 +311,21 @@ def _run_job(request: Request, words: list[str], options: AnalysisOptions, forma
     shared = JobPlace.in_environment(os.environ).rank is not None  # one launcher a node: they fill the folder together
     if shared and request.folder is not None:
         request.folder.mkdir(parents=True, exist_ok=True)
-        place = request.folder
+        job_folder = request.folder
     else:
-        place = folder.make_folder(request.folder, request.program, now, force=request.force).path
+        job_folder = folder.make_folder(request.folder, request.program, now, force=request.force).path
     if request.force:
-        launched_ranks.clear(place)
-    view.say(f"recording each rank with nsys {nsys.release} into {place}")
-    started = launched_ranks.launch(request.program, words, place)
+        launched_ranks.clear(job_folder)
+    view.say(f"recording each rank with nsys {nsys.release} into {job_folder}")
+    started = launched_ranks.launch(request.program, words, job_folder)
     code = launched_ranks.run(started)
-    launched_ranks.tidy(place)
+    launched_ranks.tidy(job_folder)
     if code:
         view.say(f"{request.program[0]} ended with {outcome.ending(code)}; this is what the ranks did until then")
     if shared:
-        view.say(f"when all nodes are done: boundby job {place}")
+        view.say(f"when all nodes are done: boundby job {job_folder}")
         return code
-    return _finish(code, lambda: _join(place, options, format_name, view))
+    return _finish(code, lambda: _join(job_folder, options, format_name, view))
 
 
 def _finish(code: int, tell: Callable[[], None]) -> int:
@@ -344,20 +344,20 @@ def _join(place: Path, options: AnalysisOptions, format_name: str, view: View) -
     """The job's report, its files, and what is shown of it; of a job of one rank, that rank's."""
     from boundby.capture import launched_ranks
 
-    found = launched_ranks.recorded(place)
-    if not found:
+    recorded = launched_ranks.recorded(place)
+    if not recorded:
         raise InputError(
             f"No rank left a recording in {place}.", "Does the program start? boundby doctor checks the rest."
         )
-    told = f"open {found[0] / 'report.html'}, or: boundby {found[0]} --full"
-    if len(found) > 1:
-        told = _tell_job(place, options, format_name, view)
+    pointer = f"open {recorded[0] / 'report.html'}, or: boundby {recorded[0]} --full"
+    if len(recorded) > 1:
+        pointer = _tell_job(place, options, format_name, view)
     elif render := None if format_name == "none" else FORMATS[format_name].render:
         from boundby import api
 
-        analysis = api.examine(found[0], options)
+        analysis = api.examine(recorded[0], options)
         console.put(render(analysis, view.surface(), options.min_share), utf8=format_name != "terminal")
-    view.say(f"all of it is in {place}: {told}")
+    view.say(f"all of it is in {place}: {pointer}")
 
 
 def _tell_job(place: Path, options: AnalysisOptions, format_name: str, view: View) -> str:

@@ -37,10 +37,10 @@ def rules(group: str | None, as_json: bool, output: Path | None, view: View) -> 
     from boundby.rules.rule_pages import by_group
 
     installed, broken = registry.third_party()
-    found = (*registry.builtin(), *installed)
+    known_rules = (*registry.builtin(), *installed)
     if group is not None and group not in GROUPS:
         raise SelectionError(f"There is no group {group!r}.", f"Groups: {', '.join(GROUPS)}.")
-    groups = [(name, members) for name, members in by_group(found) if group in (None, name)]
+    groups = [(name, members) for name, members in by_group(known_rules) if group in (None, name)]
     surface = view.surface() if output is None else view.plain()
     if as_json or (output is not None and output.suffix == ".json"):
         listed = [_row(rule) for _, members in groups for rule in members]
@@ -72,8 +72,8 @@ def explain(words: tuple[str, ...], markdown: bool, as_json: bool, output: Path 
     kind, name, text = explained(" ".join(words), linked=markdown)
     suffix = output.suffix if output is not None else ""
     if as_json or suffix == ".json":
-        told = {"id": name, "kind": kind, "markdown": text}
-        console.deliver(json.dumps(told, indent=2, ensure_ascii=False) + "\n", output, view, utf8=True)
+        explanation = {"id": name, "kind": kind, "markdown": text}
+        console.deliver(json.dumps(explanation, indent=2, ensure_ascii=False) + "\n", output, view, utf8=True)
         return Exit.OK
     if markdown or suffix in (".md", ".markdown"):
         console.deliver(text, output, view, utf8=True)
@@ -97,8 +97,8 @@ def explained(word: str, *, linked: bool) -> tuple[str, str, str]:
     every = registry.every()
     if pattern := named(word):
         return "pattern", pattern.key, pattern_page(pattern.key, pattern.text, every)
-    found = find_rule(every, word, also=(*PAGES, *ALIASES))
-    return "rule", found.id, page(found, linked=linked)
+    rule = find_rule(every, word, also=(*PAGES, *ALIASES))
+    return "rule", rule.id, page(rule, linked=linked)
 
 
 def _row(rule: Rule) -> dict[str, object]:
@@ -108,7 +108,8 @@ def _row(rule: Rule) -> dict[str, object]:
         "title": rule.title,
         "needs": list(rule.needs),
         "thresholds": [
-            {"name": one.name, "value": one.value, "unit": one.unit, "reason": one.reason} for one in rule.thresholds
+            {"name": threshold.name, "value": threshold.value, "unit": threshold.unit, "reason": threshold.reason}
+            for threshold in rule.thresholds
         ],
         "docs": f"rules/{rule.id}",
     }

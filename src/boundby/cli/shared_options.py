@@ -46,10 +46,10 @@ def _fraction(_context: click.Context, _option: click.Parameter, percent: float 
 
 
 def _byte_count(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text or "", re.IGNORECASE)
-    if text is not None and found is None:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text or "", re.IGNORECASE)
+    if text is not None and match is None:
         raise click.BadParameter(f"{text!r} is not a size: write it as 4G or 500M.")
-    return None if found is None else int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
+    return None if match is None else int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " "))
 
 
 #: What a report is analysed by. A command may say something else instead of a help text.

@@ -103,9 +103,9 @@ def _list(*, as_json: bool) -> str:
     from boundby.simulate.patterns import EVERY
 
     if as_json:
-        rows = [{"name": name, "about": known.about, "bound": known.bound} for name, known in EVERY.items()]
+        rows = [{"name": name, "about": program.about, "bound": program.bound} for name, program in EVERY.items()]
         return json.dumps(rows, indent=2) + "\n"
-    return "".join(f"{name:<24} {known.about} [{known.bound}]\n" for name, known in EVERY.items())
+    return "".join(f"{name:<24} {program.about} [{program.bound}]\n" for name, program in EVERY.items())
 
 
 def _pattern(name: str, seed: int, steps: int) -> Script:
@@ -128,8 +128,8 @@ def _load(place: str, seed: int) -> Script:
     if not Path(file).is_file():
         raise InputError(f"There is no file {file}.", "Give FILE.py:FUNCTION.")
     try:
-        found = runpy.run_path(file).get(name)
-        made = found() if callable(found) else None
+        defined = runpy.run_path(file).get(name)
+        made = defined() if callable(defined) else None
     except (Exception, SystemExit) as error:
         raise InputError(f"{place} failed: {type(error).__name__}: {error}.", "Correct it and run again.") from error
     if isinstance(made, Program):

@@ -79,8 +79,8 @@ def what_if(
     answers = _chosen(answers, view.top, sort)
     to_file = output is not None and output != Path("-")
     if as_json or (output is not None and output.suffix == ".json"):
-        found = [{**to_builtins(answer), "speedup": answer.speedup} for answer in answers]
-        text = json.dumps({"unreliable": unreliable, "answers": found}, indent=2, ensure_ascii=False) + "\n"
+        rows = [{**to_builtins(answer), "speedup": answer.speedup} for answer in answers]
+        text = json.dumps({"unreliable": unreliable, "answers": rows}, indent=2, ensure_ascii=False) + "\n"
     else:
         surface = view.plain() if to_file else view.surface()
         text = _table(answers, unreliable, surface, asked_for=bool(scenarios))
@@ -95,12 +95,15 @@ LEAST_TOLD = HARDLY  # of the window: a named scenario that changes less says no
 
 def _chosen(answers: list[Answer], top: int | None, sort: str) -> list[Answer]:
     """As asked for, or what saves most first; of each GPU the ``top`` that save most."""
-    ranked = sorted(answers, key=lambda one: (one.predicted_ns - one.baseline_ns, one.scenario))
+    ranked = sorted(answers, key=lambda candidate: (candidate.predicted_ns - candidate.baseline_ns, candidate.scenario))
     ordered = ranked if sort == "max" else answers
     if top is None:
         return ordered
-    best = {gpu: [one for one in ranked if one.device == gpu][:top] for gpu in {answer.device for answer in answers}}
-    return [one for one in ordered if one in best[one.device]]
+    best = {
+        gpu: [ranked_answer for ranked_answer in ranked if ranked_answer.device == gpu][:top]
+        for gpu in {answer.device for answer in answers}
+    }
+    return [kept for kept in ordered if kept in best[kept.device]]
 
 
 def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, asked_for: bool) -> str:
@@ -120,37 +123,37 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
     several = len({answer.device for answer in answers}) > 1
     named = partial(_named, several=several)
     cells: tuple[tuple[str, Callable[[Answer], str], int], ...] = (
-        ("NOW", lambda one: duration(one.baseline_ns), 3),
-        ("THEN", lambda one: duration(one.predicted_ns), 0),
-        ("CHANGE", lambda one: change(_change(one)) if _change(one) else "none", 0),
-        ("BETWEEN", lambda one: duration_range(*one.ends_ns), 0),
-        ("CONFIDENCE", lambda one: one.confidence, 2),
-        ("NEXT", lambda one: SHORT_LABEL.get(one.then_bound or "", "-"), 1),
+        ("NOW", lambda row: duration(row.baseline_ns), 3),
+        ("THEN", lambda row: duration(row.predicted_ns), 0),
+        ("CHANGE", lambda row: change(_change(row)) if _change(row) else "none", 0),
+        ("BETWEEN", lambda row: duration_range(*row.ends_ns), 0),
+        ("CONFIDENCE", lambda row: row.confidence, 2),
+        ("NEXT", lambda row: SHORT_LABEL.get(row.then_bound or "", "-"), 1),
     )
     columns = [
-        FaceColumn(head, natural(head, map(told, rows)), partial(_cell, told), goes=goes) for head, told, goes in cells
+        FaceColumn(head, natural(head, map(cell, rows)), partial(_cell, cell), goes=goes) for head, cell, goes in cells
     ]
     longest = natural("SCENARIO", map(named, rows))
     columns, room = fitting(columns, face.width, longest)
     name = max(min(longest, room), NARROW)
     table = [face.line(face.heading(pad("SCENARIO", name)), "  ", face.heads(columns))]
-    table += [face.line(pad(face.fit(named(one), name), name), "  ", face.row(columns, one)) for one in rows]
+    table += [face.line(pad(face.fit(named(row), name), name), "  ", face.row(columns, row)) for row in rows]
     if not any(column.head == "NOW" for column in columns):
-        whole = dict.fromkeys((one.device, duration(one.baseline_ns)) for one in rows)
-        told = ", ".join(f"GPU {gpu} {now}" if several else now for gpu, now in whole)
-        table += face.wrapped(f"Now: {told}.")
+        whole = dict.fromkeys((row.device, duration(row.baseline_ns)) for row in rows)
+        sentence = ", ".join(f"GPU {gpu} {now}" if several else now for gpu, now in whole)
+        table += face.wrapped(f"Now: {sentence}.")
     return face.text([table])
 
 
 def _rows(answers: list[Answer], *, asked_for: bool) -> list[Answer]:
-    return [one for one in answers if asked_for or abs(_change(one)) >= LEAST_TOLD]
+    return [answer for answer in answers if asked_for or abs(_change(answer)) >= LEAST_TOLD]
 
 
 def _named(one: Answer, *, several: bool) -> str:
     from boundby.model.scenarios import SCENARIOS
 
-    known = SCENARIOS.get(one.scenario)
-    name = f"{one.scenario} ({known.label})" if known else one.scenario
+    scenario = SCENARIOS.get(one.scenario)
+    name = f"{one.scenario} ({scenario.label})" if scenario else one.scenario
     return f"GPU {one.device}: {name}" if several else name
 
 
@@ -163,21 +166,21 @@ def _ranges(answers: list[Answer], surface: Surface, *, asked_for: bool) -> str:
     face = Face(surface.width, surface.color_system, surface.unicode)
     several = len({answer.device for answer in answers}) > 1
     sections = []
-    for one in _rows(answers, asked_for=asked_for):
-        head = f"{_named(one, several=several)}: {duration(one.predicted_ns)}"
-        lines = face.wrapped(f"{head}, between {duration_range(*one.ends_ns)}")
-        for each in one.uncertainties:
+    for row in _rows(answers, asked_for=asked_for):
+        head = f"{_named(row, several=several)}: {duration(row.predicted_ns)}"
+        lines = face.wrapped(f"{head}, between {duration_range(*row.ends_ns)}")
+        for each in row.uncertainties:
             ends = ((each.low_ns, "shorter"), (each.high_ns, "longer"))
             added = " and ".join(
-                f"{duration(ns)} ({percent(ns / max(one.baseline_ns, 1))}) {way}" for ns, way in ends if ns
+                f"{duration(ns)} ({percent(ns / max(row.baseline_ns, 1))}) {way}" for ns, way in ends if ns
             )
             steps = "" if not each.steps else f"confidence {'low' if each.steps > 1 else 'medium'} at most"
-            places = f": {', '.join(each.where)}" if each.where else ""
-            told = "; ".join(filter(None, (added, steps)))
-            lines += face.wrapped(f"{told}: {each.sentence}{places}.", indent=2)
+            locations = f": {', '.join(each.where)}" if each.where else ""
+            effect = "; ".join(filter(None, (added, steps)))
+            lines += face.wrapped(f"{effect}: {each.sentence}{locations}.", indent=2)
             if each.capture:
                 lines += face.wrapped(f"To settle it: {each.capture}.", indent=4)
-        sections.append(lines if one.uncertainties else [*lines, *face.wrapped("Nothing is uncertain.", indent=2)])
+        sections.append(lines if row.uncertainties else [*lines, *face.wrapped("Nothing is uncertain.", indent=2)])
     return "\n" + face.text(sections) if sections else ""
 
 

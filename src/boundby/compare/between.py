@@ -72,13 +72,13 @@ class Weighed(Struct, frozen=True):
 
 def weigh(before: Sequence[float], after: Sequence[float]) -> Weighed:
     """Brunner and Munzel's test of two series in order of time."""
-    one, other = np.asarray(before, float), np.asarray(after, float)
-    sizes = (len(one), len(other))
-    both = ranks(np.concatenate([one, other]))
+    earlier, later = np.asarray(before, float), np.asarray(after, float)
+    sizes = (len(earlier), len(later))
+    both = ranks(np.concatenate([earlier, later]))
     first, second = both[: sizes[0]], both[sizes[0] :]
     # Placements: how many of the other series lie below each value. Their variance is that of the statistic.
-    place_one, place_other = first - ranks(one), second - ranks(other)
-    inflation = (autocorrelation_time(one), autocorrelation_time(other))
+    place_one, place_other = first - ranks(earlier), second - ranks(later)
+    inflation = (autocorrelation_time(earlier), autocorrelation_time(later))
     effective = (sizes[0] / inflation[0], sizes[1] / inflation[1])
     least = _separation(*effective)
     difference = float(second.mean() - first.mean())
@@ -92,7 +92,7 @@ def weigh(before: Sequence[float], after: Sequence[float]) -> Weighed:
     parts = (sizes[0] * variances[0], sizes[1] * variances[1])
     freedom = spread**2 / sum(part**2 / max(size - 1, 0.5) for part, size in zip(parts, effective, strict=True))
     exact_enough = student_tail(statistic, freedom)
-    return Weighed(min(max(exact_enough, mann_whitney(one, other, inflation)[1], least), 1.0), effective)
+    return Weighed(min(max(exact_enough, mann_whitney(earlier, later, inflation)[1], least), 1.0), effective)
 
 
 def significance(before: Sequence[int], after: Sequence[int], series: str) -> tuple[Significance, float | None]:
@@ -102,11 +102,11 @@ def significance(before: Sequence[int], after: Sequence[int], series: str) -> tu
         reason = f"{min(counts)} instances are too few to tell: {FEWEST} are needed on both sides"
         medians = (float(np.median(before)) if before else None, float(np.median(after)) if after else None)
         return Significance("too_few", series, *counts, *medians, change=_change(*medians), reason=reason), None
-    found = weigh(before, after)
-    one, other = np.asarray(before, float), np.asarray(after, float)
-    medians = (float(np.median(one)), float(np.median(other)))
-    blocks = (_alike(one), _alike(other))
-    interval = median_ratio_interval(one, other, CONFIDENCE, blocks, RESAMPLES)
+    weighed = weigh(before, after)
+    earlier, later = np.asarray(before, float), np.asarray(after, float)
+    medians = (float(np.median(earlier)), float(np.median(later)))
+    blocks = (_alike(earlier), _alike(later))
+    interval = median_ratio_interval(earlier, later, CONFIDENCE, blocks, RESAMPLES)
     made = Significance(
         "same",
         series,
@@ -115,13 +115,13 @@ def significance(before: Sequence[int], after: Sequence[int], series: str) -> tu
         change=_change(*medians),
         change_low=interval[0] - 1 if interval else None,
         change_high=interval[1] - 1 if interval else None,
-        p_value=found.p_value,
+        p_value=weighed.p_value,
     )
-    if _separation(*found.effective) >= LEVEL:
-        worth = min(found.effective)
+    if _separation(*weighed.effective) >= LEVEL:
+        worth = min(weighed.effective)
         reason = f"instances drift together: {min(counts)} are worth {worth:.0f} independent ones, too few"
         return _with(made, "too_few", made.p_value, reason), None
-    return made, found.p_value
+    return made, weighed.p_value
 
 
 def adjust(found: Sequence[tuple[Significance, float | None]]) -> list[Significance]:
@@ -234,10 +234,10 @@ def _devices(before: Report, after: Report) -> Iterator[Doubt]:
         which = "earlier" if before.devices else "later"
         yield Doubt("gpu-work", f"Only the {which} report holds GPU work: their accounts are of different things.")
         return
-    one, other = (Counter(device.name for device in report.devices) for report in (before, after))
-    if set(one) != set(other):
-        yield Doubt("gpu", f"Other GPUs: {_names(one)} before, {_names(other)} after.")
-    elif one != other:
+    earlier, later = (Counter(device.name for device in report.devices) for report in (before, after))
+    if set(earlier) != set(later):
+        yield Doubt("gpu", f"Other GPUs: {_names(earlier)} before, {_names(later)} after.")
+    elif earlier != later:
         yield Doubt("gpu-count", f"{plural(len(before.devices), 'GPU')} before, {len(after.devices)} after.")
 
 
@@ -246,36 +246,36 @@ def _names(counts: Counter[str]) -> str:
 
 
 def _windows(before: Report, after: Report) -> Iterator[Doubt]:
-    one, other = before.analysis, after.analysis
-    if one.window != other.window:
-        yield Doubt("window", f"Other windows: {one.window} before, {other.window} after.")
-    if one.skip_first != other.skip_first:
-        first = plural(one.skip_first, "step")
+    earlier, later = before.analysis, after.analysis
+    if earlier.window != later.window:
+        yield Doubt("window", f"Other windows: {earlier.window} before, {later.window} after.")
+    if earlier.skip_first != later.skip_first:
+        first = plural(earlier.skip_first, "step")
         yield Doubt(
-            "skip-first", f"Warm-up was left out differently: the first {first} before, {other.skip_first} after."
+            "skip-first", f"Warm-up was left out differently: the first {first} before, {later.skip_first} after."
         )
-    if (one.device_ids, one.process_ids) != (other.device_ids, other.process_ids):
+    if (earlier.device_ids, earlier.process_ids) != (later.device_ids, later.process_ids):
         yield Doubt("selection", "Other devices or processes were chosen in the two.")
-    if (one.region_glob, one.min_share) != (other.region_glob, other.min_share):
+    if (earlier.region_glob, earlier.min_share) != (later.region_glob, later.min_share):
         yield Doubt("regions", "The two reports were limited to other regions: some may look new or gone.")
-    rules = [(asked.rules_disabled, dict(asked.thresholds), asked.show_all) for asked in (one, other)]
+    rules = [(asked.rules_disabled, dict(asked.thresholds), asked.show_all) for asked in (earlier, later)]
     if rules[0] != rules[1]:
         yield Doubt("rules", "Findings were looked for by other rules or thresholds in the two.")
 
 
 def _commands(before: Report, after: Report) -> Iterator[Doubt]:
-    one, other = before.trace.command, after.trace.command
-    if one != other and one is not None and other is not None:
+    earlier, later = before.trace.command, after.trace.command
+    if earlier != later and earlier is not None and later is not None:
         yield Doubt("command", "The commands differ.")
-    elif (one is None) != (other is None):
-        which = "earlier" if one is None else "later"
+    elif (earlier is None) != (later is None):
+        which = "earlier" if earlier is None else "later"
         yield Doubt("command-unknown", f"What ran is not recorded in the {which} report.")
 
 
 def _programs(before: Report, after: Report, matched: bool) -> Iterator[Doubt]:
     """Nothing that both do: no region, and no kernel of those with most time."""
-    one, other = before.trace.command, after.trace.command
-    if matched or (one is not None and one == other):
+    earlier, later = before.trace.command, after.trace.command
+    if matched or (earlier is not None and earlier == later):
         return
     kernels = [{top.name for device in report.devices for top in device.kernels.top} for report in (before, after)]
     if kernels[0] and kernels[1] and not kernels[0] & kernels[1]:
@@ -301,7 +301,7 @@ def _profilers(before: Report, after: Report) -> Iterator[Doubt]:
     """Who recorded the two, where it was not the same."""
     old, new = before.trace.nsys_version, after.trace.nsys_version
     if before.trace.source != after.trace.source and PYTORCH in (before.trace.source, after.trace.source):
-        first, then = ("torch.profiler" if one.trace.source == PYTORCH else "nsys" for one in (before, after))
+        first, then = ("torch.profiler" if report.trace.source == PYTORCH else "nsys" for report in (before, after))
         yield Doubt("profiler", f"Two profilers: {first} before, {then} after; each one's own cost differs.")
     elif old and new and old != new:
         yield Doubt("nsys", f"Other versions of nsys: {old} before, {new} after.")
@@ -321,19 +321,19 @@ def _steps(steps: tuple[TreePart, TreePart] | None) -> Iterator[Doubt]:
 
 def _found(before: Report, after: Report) -> Iterator[Doubt]:
     """Regions that boundby found have its names, given again in each report."""
-    one, other = (
+    earlier, later = (
         {region.path: region.instances for region in report.regions if region.found} for report in (before, after)
     )
-    if one != other:
+    if earlier != later:
         text = "Regions were found by repetition and named by boundby: that equal names mean the same code is a guess."
         yield Doubt("found-regions", text)
 
 
 def _traces(before: Report, after: Report) -> Iterator[Doubt]:
     for code in _TELLING:
-        one, other = (any(item.code == code for item in report.trace.warnings) for report in (before, after))
-        if one != other:
-            which = "earlier" if one else "later"
+        earlier, later = (any(item.code == code for item in report.trace.warnings) for report in (before, after))
+        if earlier != later:
+            which = "earlier" if earlier else "later"
             yield Doubt(code, f"Only the {which} trace has the warning {code}: see there what it means.")
 
 
@@ -360,30 +360,38 @@ def predictions(
 
     ``ids``: the earlier report's device ids, as ``devices`` begins.
     """
-    found = list(_of_devices(what_if, zip(ids, devices, strict=False)))
-    found.sort(key=lambda item: (item.subject, -item.removed * (item.baseline_ns - item.predicted_ns), item.scenario))
-    return [*found, *_of_regions(regions)]
+    predicted = list(_of_devices(what_if, zip(ids, devices, strict=False)))
+    predicted.sort(
+        key=lambda item: (item.subject, -item.removed * (item.baseline_ns - item.predicted_ns), item.scenario)
+    )
+    return [*predicted, *_of_regions(regions)]
 
 
 def _of_devices(what_if: Sequence[WhatIf], devices: Iterable[tuple[int, DeviceChange]]) -> Iterator[Prediction]:
     for number, device in devices:
-        one, other = device.before, device.after
-        if one is None or other is None:
+        earlier, later = device.before, device.after
+        if earlier is None or later is None:
             continue
-        runs = one.instances or 1
+        runs = earlier.instances or 1
         for claim in of_what_if(item for item in what_if if item.device == number):
-            made = _prediction(one, other, claim.change, one.total_ns / runs, claim.most_ns / runs)
+            made = _prediction(earlier, later, claim.change, earlier.total_ns / runs, claim.most_ns / runs)
             yield from [made] if made else []
 
 
 def _of_regions(regions: Sequence[RegionChange]) -> Iterator[Prediction]:
     """What a replay claimed of the bounds of regions, where nothing else changed."""
     for change in regions:
-        one, other = change.before, change.after
-        if one is None or other is None or not change.path or not one.instances or one.verdict.saving_ns is None:
+        earlier, later = change.before, change.after
+        if (
+            earlier is None
+            or later is None
+            or not change.path
+            or not earlier.instances
+            or earlier.verdict.saving_ns is None
+        ):
             continue
-        for change_of_bound, promise_ns in _replayed(one):
-            made = _prediction(one, other, SCENARIO_OF_CAUSE[change_of_bound], one.each_ns, promise_ns)
+        for change_of_bound, promise_ns in _replayed(earlier):
+            made = _prediction(earlier, later, SCENARIO_OF_CAUSE[change_of_bound], earlier.each_ns, promise_ns)
             yield from [made] if made and not made.also else []
 
 
@@ -443,7 +451,7 @@ def compare(before: Report, after: Report, *, steps: str | None = None) -> Compa
     pair = _step_pair(matches, steps)
     unlike = _unlike_work(matches) if _runs(pair) == (1, 1) else []
     if unlike and all(
-        one and other and _is_as_long(one, other) for one, other in _pairs(before.devices, after.devices)
+        earlier and later and _is_as_long(earlier, later) for earlier, later in _pairs(before.devices, after.devices)
     ):
         pair = _unit_of(matches, unlike) or pair
     regions = _regions(matches)
@@ -475,13 +483,13 @@ def _step_pair(matches: Sequence[RegionMatch], glob: str | None) -> tuple[TreePa
         if chosen is None:
             raise SelectionError(f"No region that both reports have matches {glob!r}.", "Choose another with --steps.")
         return chosen
-    partner = {id(other): one for one, other in pairs}
+    partner = {id(later): earlier for earlier, later in pairs}
     # What repeats before must be matched; how often it repeats after is free.
-    whole = next((other for _, other in pairs if not other.path), TreePart((), ""))
-    found = steps_of([other for one, other in pairs if one.instances > 1], whole)
-    if found is None:
+    whole = next((later for _, later in pairs if not later.path), TreePart((), ""))
+    step_region = steps_of([later for earlier, later in pairs if earlier.instances > 1], whole)
+    if step_region is None:
         return None
-    return partner[id(found)], found
+    return partner[id(step_region)], step_region
 
 
 def _side(report: Report) -> Side:
@@ -517,14 +525,14 @@ def _device_changes(
         return [DeviceChange(*hosts, is_per_step)] if any(hosts) else []
     return [
         DeviceChange(
-            _device(one, runs[0]),
-            _device(other, runs[1]),
+            _device(earlier, runs[0]),
+            _device(later, runs[1]),
             is_per_step,
-            getattr(one, "gpu_utilization", None),
-            getattr(other, "gpu_utilization", None),
-            _why_not(one, other, None if is_per_step else unlike),
+            getattr(earlier, "gpu_utilization", None),
+            getattr(later, "gpu_utilization", None),
+            _why_not(earlier, later, None if is_per_step else unlike),
         )
-        for one, other in _pairs(before.devices, after.devices)
+        for earlier, later in _pairs(before.devices, after.devices)
     ]
 
 
@@ -543,10 +551,10 @@ def _is_as_long(one: DeviceReport, other: DeviceReport) -> bool:
 def _repeated(matches: Sequence[RegionMatch]) -> list[tuple[TreePart, TreePart]]:
     """The outermost regions that ran more than once in both."""
     return [
-        (one, other)
+        (earlier, later)
         for item in matches
-        if (one := item.before) is not None and (other := item.after) is not None
-        if len(other.path) == 1 and min(one.instances, other.instances) > 1
+        if (earlier := item.before) is not None and (later := item.after) is not None
+        if len(later.path) == 1 and min(earlier.instances, later.instances) > 1
     ]
 
 
@@ -565,22 +573,22 @@ def _unit_of(
 ) -> tuple[TreePart, TreePart] | None:
     """What two excerpts can be compared by: the region that takes most, if nearly all that repeats ran so much more or
     less often as it did, but for one unit at the windows' edges. The same work was then done at another rate."""
-    one, other = unlike[0]
-    rate = other.instances / one.instances
+    first_before, other = unlike[0]
+    rate = other.instances / first_before.instances
     repeated = _repeated(matches)
     alike = sum(
         later.total_ns
         for earlier, later in repeated
-        if abs(later.instances - rate * earlier.instances) <= earlier.instances / one.instances
+        if abs(later.instances - rate * earlier.instances) <= earlier.instances / first_before.instances
     )
-    return (one, other) if alike >= MOST * sum(later.total_ns for _, later in repeated) else None
+    return (first_before, other) if alike >= MOST * sum(later.total_ns for _, later in repeated) else None
 
 
 def _how_unlike(unlike: Sequence[tuple[TreePart, TreePart]]) -> str | None:
     if not unlike:
         return None
-    one, other = unlike[0]
-    often = f"{other.label} ran {one.instances:,} times before and {other.instances:,} times after"
+    earlier, later = unlike[0]
+    often = f"{later.label} ran {earlier.instances:,} times before and {later.instances:,} times after"
     return f"both windows are equally long but hold different work: {often}"
 
 
@@ -613,20 +621,22 @@ def _outside(before: Report, after: Report, runs: tuple[int, int]) -> RegionChan
         accounts.append(
             Account(name="(no range)", instances=times, total_ns=sum(own.values()), time=own, verdict=root.verdict)
         )
-    one, other = accounts
-    return RegionChange(before=one, after=other, domain="", matched_by=None, similarity=1.0, significance=_NOT_TESTED)
+    earlier, later = accounts
+    return RegionChange(
+        before=earlier, after=later, domain="", matched_by=None, similarity=1.0, significance=_NOT_TESTED
+    )
 
 
 def _missing(before: Sequence[Coverage], after: Sequence[Coverage], total_ns: int) -> str | None:
     """Why two devices or regions, of the shorter one's time, cannot be compared: one lacks records of more than a
     little of its time or of its launches."""
-    told = []
+    parts = []
     for records, when in ((before, "before"), (after, "after")):
         lost, launches = (sum(getattr(part, name) for part in records) for name in ("launches_lost", "launches"))
         open_ns = sum(part.unrecorded_ns for part in records)
         if max(lost / max(launches, 1), open_ns / max(total_ns, 1)) > LOST:
-            told.append(f"{lost:,} of {launches:,} launches {when} have no work on record")
-    return ", ".join(told) or None
+            parts.append(f"{lost:,} of {launches:,} launches {when} have no work on record")
+    return ", ".join(parts) or None
 
 
 def _pairs(
@@ -684,13 +694,13 @@ def _missing_of(one: TreePart, other: TreePart) -> str | None:
 
 def _significance(item: RegionMatch) -> tuple[Significance, float | None]:
     stage.check()
-    one, other = item.before, item.after
-    if one is None or other is None or not other.path:
+    earlier, later = item.before, item.after
+    if earlier is None or later is None or not later.path:
         return _NOT_TESTED, None
-    if not one.series("host") or not other.series("host"):
+    if not earlier.series("host") or not later.series("host"):
         return Significance("not_tested", reason="the durations of instances are not in the saved result"), None
-    kind = _series(one, other)
-    return significance(one.series(kind), other.series(kind), kind)
+    kind = _series(earlier, later)
+    return significance(earlier.series(kind), later.series(kind), kind)
 
 
 def _series(one: TreePart, other: TreePart) -> str:
@@ -723,11 +733,11 @@ def compare_jobs(before: JobReport, after: JobReport) -> JobComparison:
     by_step = min(before.steps, after.steps) >= 2
     one, other = (_job_side(job, by_step=by_step) for job in (before, after))
     series = [_step_lengths(job) if by_step else [] for job in (before, after)]
-    found = adjust([significance(series[0], series[1], "projected")])[0]
+    tested = adjust([significance(series[0], series[1], "projected")])[0]
     if by_step and one.step_ns and other.step_ns:
         change = other.step_ns / one.step_ns - 1
     else:
-        found = Significance("not_tested", reason="no steps were told apart")
+        tested = Significance("not_tested", reason="no steps were told apart")
         change = after.length_ns / before.length_ns - 1 if before.length_ns else 0.0
     ranks = [_by_number(job) for job in (before, after)]
     per = [_per(job, by_step=by_step) for job in (before, after)]
@@ -735,7 +745,7 @@ def compare_jobs(before: JobReport, after: JobReport) -> JobComparison:
         before=one,
         after=other,
         change=change,
-        significance=found,
+        significance=tested,
         stragglers=tuple(_stragglers(before, after)),
         ranks=tuple(
             RankChange(
@@ -781,7 +791,7 @@ def _step_lengths(job: JobReport) -> list[int]:
 
 
 def _by_number(job: JobReport) -> dict[int, RankReport]:
-    return {place if rank.rank is None else rank.rank: rank for place, rank in enumerate(job.ranks)}
+    return {index if rank.rank is None else rank.rank: rank for index, rank in enumerate(job.ranks)}
 
 
 def _stragglers(before: JobReport, after: JobReport) -> list[StragglerChange]:
@@ -789,13 +799,15 @@ def _stragglers(before: JobReport, after: JobReport) -> list[StragglerChange]:
 
     def keyed(job: JobReport) -> dict[tuple[str, tuple[int, ...], str], Straggler]:
         numbers = list(_by_number(job))
-        told = [replace(one, ranks=tuple(numbers[place] for place in one.ranks)) for one in job.stragglers]
-        return {(one.kind, one.ranks, one.cause): one for one in told}
+        numbered = [
+            replace(straggler, ranks=tuple(numbers[index] for index in straggler.ranks)) for straggler in job.stragglers
+        ]
+        return {(straggler.kind, straggler.ranks, straggler.cause): straggler for straggler in numbered}
 
     old, new = keyed(before), keyed(after)
-    found = [StragglerChange("resolved", one, None) for key, one in old.items() if key not in new]
-    found += [StragglerChange("new", None, one) for key, one in new.items() if key not in old]
-    return found + [StragglerChange("stays", one, new[key]) for key, one in old.items() if key in new]
+    changes = [StragglerChange("resolved", straggler, None) for key, straggler in old.items() if key not in new]
+    changes += [StragglerChange("new", None, straggler) for key, straggler in new.items() if key not in old]
+    return changes + [StragglerChange("stays", straggler, new[key]) for key, straggler in old.items() if key in new]
 
 
 def _notes(before: JobReport, after: JobReport) -> Sequence[str]:

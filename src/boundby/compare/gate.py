@@ -89,18 +89,18 @@ class Limit(Struct, frozen=True):
 
 def parse(text: str, *, fails: bool = False, optional: bool = False, reason: str = "") -> Limit:
     """Read a limit. Raises LimitError."""
-    found = _LIMIT.fullmatch(text)
-    if found is None:
+    match = _LIMIT.fullmatch(text)
+    if match is None:
         raise LimitError(f"{text!r} is not a limit.", "Write QUANTITY OPERATOR VALUE, such as 'step.time < 12 ms'.")
-    scope, quantity = _split(text, found["quoted"], found["left"].strip())
+    scope, quantity = _split(text, match["quoted"], match["left"].strip())
     definition = QUANTITIES[quantity]
     if scope is not None and definition.of_region is None and definition.of_change is None:
         raise LimitError(f"{text!r}: {quantity} is of the whole, not of a region.", f"Write {quantity} alone.")
     if scope is None and not (definition.of_whole or definition.of_comparison or definition.of_job):
         raise LimitError(f"{text!r}: {quantity} is of a region.", f"Name one: REGION.{quantity}, or step.{quantity}.")
-    value = _value(text, quantity, definition.unit, found["number"], found["unit"])
+    value = _value(text, quantity, definition.unit, match["number"], match["unit"])
     written = f"fail on {text.strip()}" if fails else text.strip()
-    return Limit(written, scope, quantity, found["operator"], value, fails, optional, reason)
+    return Limit(written, scope, quantity, match["operator"], value, fails, optional, reason)
 
 
 def _split(text: str, quoted: str | None, left: str) -> tuple[str | None, str]:
@@ -109,7 +109,7 @@ def _split(text: str, quoted: str | None, left: str) -> tuple[str | None, str]:
         if left in QUANTITIES:
             return quoted, left
         raise _unknown(text, left)
-    starts = [0, *(place.end() for place in re.finditer(r"\.", left))]
+    starts = [0, *(dot.end() for dot in re.finditer(r"\.", left))]
     for start in starts:
         if left[start:] in QUANTITIES:
             return left[: start - 1].strip() if start else None, left[start:]
@@ -123,14 +123,14 @@ def _unknown(text: str, left: str) -> LimitError:
 
 
 def _value(text: str, quantity: str, unit: str, number: str, written: str) -> float:
-    known = _UNITS[unit]
-    if written not in known:
-        expected = " ".join(name for name in known if name)
+    factors = _UNITS[unit]
+    if written not in factors:
+        expected = " ".join(name for name in factors if name)
         wrong = f"has the unit {written!r}" if written else "needs a unit"
         if expected:
             raise LimitError(f"{text!r}: the value of {quantity} {wrong}.", f"Write one of {expected}.")
         raise LimitError(f"{text!r}: {quantity} is a number and has no unit.", f"Leave out {written!r}.")
-    value = float(number.replace("_", "")) * known[written]
+    value = float(number.replace("_", "")) * factors[written]
     if unit == "fraction" and not written and abs(value) > 1:
         raise LimitError(
             f"{text!r}: {quantity} is a fraction, and {number} is more than all.", f"Write {number} %, or 0 to 1."
@@ -193,15 +193,15 @@ def check_job(limits: Sequence[Limit], job: JobReport, comparison: JobComparison
     for limit in limits:
         read = limit.definition.of_job
         if comparison is not None and limit.quantity == "regression":
-            found = comparison.significance
-            slower = (found.change or 0.0) if found.status == "slower" else 0.0
-            told = {} if found.status in ("too_few", "not_tested") else {"": slower}
-            results.append(_judge(limit, told, found.reason[:1].upper() + found.reason[1:] + "."))
+            tested = comparison.significance
+            slower = (tested.change or 0.0) if tested.status == "slower" else 0.0
+            slowdown = {} if tested.status in ("too_few", "not_tested") else {"": slower}
+            results.append(_judge(limit, slowdown, tested.reason[:1].upper() + tested.reason[1:] + "."))
             continue
         if read is None:
             raise LimitError(f"{limit.text!r}: {limit.quantity} is not of a job.", LIST)
         results.append(_judge(limit, read(job), "The job holds no ranks."))
-    return GateResult(job.path, _by_end(results, [one.program for one in job.programs]))
+    return GateResult(job.path, _by_end(results, [failed.program for failed in job.programs]))
 
 
 def step_of(report: Report, glob: str | None = None) -> RegionReport | None:
@@ -210,10 +210,10 @@ def step_of(report: Report, glob: str | None = None) -> RegionReport | None:
     the program's tells them apart."""
     regions = [region for region in report.regions if region.path]
     if glob is not None:
-        found = [region for region in regions if _matches(region.path, glob)]
-        if not found:
+        steps = [region for region in regions if _matches(region.path, glob)]
+        if not steps:
             raise LimitError(f"No region matches {glob!r}, so there are no steps.", _some(report))
-        return max(found, key=lambda region: (region.host.total_ns, region.path))
+        return max(steps, key=lambda region: (region.host.total_ns, region.path))
     regions = [region for region in regions if not region.found]
     candidates = [step_candidate(region.path, [region]) for region in regions]
     number = find_steps(candidates, step_candidate((), [region for region in report.regions if not region.path]))
@@ -296,19 +296,19 @@ def _between_ns(report: Report, region: RegionReport) -> float:
 
 
 def _regions(report: Report, scope: str, steps: RegionReport | None) -> list[RegionReport]:
-    found = [region for region in report.regions if region.path and _matches(region.path, scope)]
-    return [steps] if not found and scope == STEP and steps is not None else found
+    matching = [region for region in report.regions if region.path and _matches(region.path, scope)]
+    return [steps] if not matching and scope == STEP and steps is not None else matching
 
 
 def _changes(comparison: Comparison, scope: str, steps: RegionReport | None) -> list[RegionChange]:
     there = [item for item in comparison.regions if item.path and item.after is not None]
     if scope == ANY_REGION:
         return [item for item in there if item.significance.status not in ("too_few", "not_tested")]
-    found = [item for item in there if _matches(item.path, scope)]
-    if not found and scope == STEP:
+    matching = [item for item in there if _matches(item.path, scope)]
+    if not matching and scope == STEP:
         path = comparison.steps or (steps.path if steps else None)
         return [item for item in there if item.path == path]
-    return found
+    return matching
 
 
 def _matches(path: tuple[str, ...], glob: str) -> bool:

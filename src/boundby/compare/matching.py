@@ -81,10 +81,10 @@ class TreePart(Struct, eq=False, dict=True):
 
     def series(self, kind: str) -> tuple[int, ...]:
         """Instance durations, ``host`` or ``projected``. Of several members: one after the other."""
-        found: list[int] = []
+        values: list[int] = []
         for member in self.members:
-            found += member.instance_ns.host_ns if kind == "host" else member.instance_ns.projected_ns
-        return tuple(found)
+            values += member.instance_ns.host_ns if kind == "host" else member.instance_ns.projected_ns
+        return tuple(values)
 
     def walk(self) -> Iterator[TreePart]:
         """Itself and all that lies in it, depth first."""
@@ -107,10 +107,10 @@ def step_candidate(path: Path, regions: Sequence[RegionReport]) -> Candidate:
 def tree(report: Report) -> TreePart:
     """The root, which holds all others. A parent that the report left out (``--min-share``) stands there empty."""
     root = TreePart((), "")
-    known: dict[tuple[str, Path], TreePart] = {("", ()): root}
+    parts: dict[tuple[str, Path], TreePart] = {("", ()): root}
     for region in report.regions:
         path = tuple(fold_name(name) for name in region.path)
-        _place(known, root, path, region.domain).members.append(region)
+        _place(parts, root, path, region.domain).members.append(region)
     return root
 
 
@@ -162,15 +162,15 @@ class RegionMatch(Struct, frozen=True):
 
 def match(before: TreePart, after: TreePart) -> list[RegionMatch]:
     """All parts of both trees, each in one match: in the later tree's order, what is gone last."""
-    found: dict[int, tuple[TreePart, float]] = {}  # id of the later part: (earlier part, score)
-    _match_children(before, after, 1.0, found)
-    _match_moved(before, after, found)
-    taken = {id(part) for part, _ in found.values()}
+    pairs_found: dict[int, tuple[TreePart, float]] = {}  # id of the later part: (earlier part, score)
+    _match_children(before, after, 1.0, pairs_found)
+    _match_moved(before, after, pairs_found)
+    taken = {id(part) for part, _ in pairs_found.values()}
     result = [RegionMatch(before, after, "path", 1.0)]
     for part in after.walk():
         if part is after:
             continue
-        pair = found.get(id(part))
+        pair = pairs_found.get(id(part))
         if pair is None:
             result.append(RegionMatch(None, part, "", 0.0))
         else:
@@ -194,9 +194,9 @@ def _match_children(before: TreePart, after: TreePart, score: float, found: dict
             left.remove(same)
             pairs.append((same, part, 1.0))
     pairs += _alike(left, right, ALIKE)
-    for one, other, likeness in pairs:
-        found[id(other)] = (one, min(score, likeness))
-        _match_children(one, other, min(score, likeness), found)
+    for earlier, later, likeness in pairs:
+        found[id(later)] = (earlier, min(score, likeness))
+        _match_children(earlier, later, min(score, likeness), found)
 
 
 def _match_moved(before: TreePart, after: TreePart, found: dict[int, tuple[TreePart, float]]) -> None:
@@ -212,11 +212,11 @@ def _match_moved(before: TreePart, after: TreePart, found: dict[int, tuple[TreeP
             right.setdefault(part.label, []).append(part)
     pairs = [pair for label, others in right.items() for pair in _alike(left[label], others, ALIKE_ELSEWHERE)]
     # Outermost first, so that what lies in a moved part moves with it.
-    for one, other, likeness in sorted(pairs, key=lambda pair: (len(pair[1].path), pair[1].path)):
-        if id(other) not in found and id(one) not in taken:
-            found[id(other)] = (one, likeness)
-            taken.add(id(one))
-            _match_free_children(one, other, likeness, found, taken)
+    for earlier, later, likeness in sorted(pairs, key=lambda pair: (len(pair[1].path), pair[1].path)):
+        if id(later) not in found and id(earlier) not in taken:
+            found[id(later)] = (earlier, likeness)
+            taken.add(id(earlier))
+            _match_free_children(earlier, later, likeness, found, taken)
 
 
 def _match_free_children(
@@ -235,7 +235,7 @@ def _alike(left: list[TreePart], right: list[TreePart], least: float) -> list[tu
     """The best pairs first, each part once."""
     if len(left) * len(right) > MAX_PAIRS:
         return []
-    scored = [(likeness(one, other), i, j) for i, one in enumerate(left) for j, other in enumerate(right)]
+    scored = [(likeness(left_part, other), i, j) for i, left_part in enumerate(left) for j, other in enumerate(right)]
     pairs = []
     used_left: set[int] = set()
     used_right: set[int] = set()
@@ -292,10 +292,10 @@ def finding_changes(before: Report, after: Report, regions: Sequence[RegionChang
     """Findings of both reports: new, resolved, remaining ones and those that could not be checked, each most severe
     first."""
     renamed = {item.before.path: item for item in regions if item.before is not None}
-    known = {item.after.path for item in regions if item.after is not None and item.before is not None}
+    paths = {item.after.path for item in regions if item.after is not None and item.before is not None}
     pairs, left = _in_same_place(before, after, renamed)
     left = _in_places_around(before, pairs, left, renamed)
-    moved, left = _in_new_places(before, pairs, left, known)
+    moved, left = _in_new_places(before, pairs, left, paths)
     unchecked = {item.rule for item in after.not_checked}
     ended = [
         FindingChange(status="unchecked", finding=finding, saving_before_ns=finding.saving_ns)
@@ -320,19 +320,23 @@ def _gone(before: Report, pairs: _Pairs) -> list[tuple[int, Finding]]:
 
 def _in_same_place(before: Report, after: Report, renamed: Mapping[Path, RegionChange]) -> tuple[_Pairs, list[Finding]]:
     """Findings of one rule in one region, and the later ones that are left."""
-    places: dict[tuple[str, Path | None], list[Finding]] = defaultdict(list)
+    by_place: dict[tuple[str, Path | None], list[Finding]] = defaultdict(list)
     for finding in after.findings:
-        places[finding.rule, _folded(finding.region)].append(finding)
+        by_place[finding.rule, _folded(finding.region)].append(finding)
     pairs: _Pairs = {}
     for is_said in (True, False):  # those that say the same find each other before the others take what is left
         for number, finding in _gone(before, pairs):
             change = _region_of(finding, renamed)
-            place = change.after.path if change is not None and change.after is not None else _folded(finding.region)
-            later = places.get((finding.rule, place), [])
+            path = change.after.path if change is not None and change.after is not None else _folded(finding.region)
+            later = by_place.get((finding.rule, path), [])
             chosen = _same(finding, later) if is_said else 0 if later else None
             if chosen is not None:
                 pairs[number] = _remains(finding, later.pop(chosen), _times(change))
-    left = [item for item in after.findings if any(item is other for found in places.values() for other in found)]
+    left = [
+        item
+        for item in after.findings
+        if any(item is other for findings_here in by_place.values() for other in findings_here)
+    ]
     return pairs, left
 
 
@@ -342,12 +346,16 @@ def _in_places_around(
     """Fills ``pairs`` with those told of a place around the other's, as most of it lies there now: it is one matter all
     the same. Returns what is left."""
     for now in left:
-        around = [(n, one) for n, one in _gone(before, pairs) if one.rule == now.rule and _is_nested(one, now)]
+        around = [
+            (n, candidate)
+            for n, candidate in _gone(before, pairs)
+            if candidate.rule == now.rule and _is_nested(candidate, now)
+        ]
         if not around:
             continue
         number, earlier = around[_same(now, [item for _, item in around]) or 0]
         became = _remains(earlier, now, _times(_region_of(earlier, renamed)))
-        parts = [one for one in left if one.rule == now.rule and _is_nested(earlier, one)]
+        parts = [part for part in left if part.rule == now.rule and _is_nested(earlier, part)]
         if became.trend == "improved" and not _is_less(earlier, parts):  # it was told in parts now
             became = replace(became, trend=None)
         pairs[number] = became
@@ -371,8 +379,8 @@ def _in_new_places(
 
 
 def _region_of(finding: Finding, regions: Mapping[Path, RegionChange]) -> RegionChange | None:
-    place = _folded(finding.region)
-    return regions.get(place) if place is not None else None
+    path = _folded(finding.region)
+    return regions.get(path) if path is not None else None
 
 
 def _folded(path: Path | None) -> Path | None:
@@ -387,7 +395,7 @@ def _is_nested(one: Finding, other: Finding) -> bool:
 
 def _is_less(was: Finding, parts: Sequence[Finding]) -> bool:
     """Whether all of these together would save less than that by a quarter or more, as far as that is told."""
-    now_ns = sum(one.saving_ns[1] for one in parts if one.saving_ns)
+    now_ns = sum(part.saving_ns[1] for part in parts if part.saving_ns)
     return was.saving_ns is None or SAME_AT_MOST * now_ns < was.saving_ns[1]
 
 
@@ -474,8 +482,8 @@ def _cause(rule_id: str) -> str | None:
     installed here: they are told with their region's whole time."""
     from boundby.rules.builtin import every  # 41 modules, for findings that are gone only
 
-    found = next((rule.cause for rule in every() if rule.id == rule_id), None)
-    return None if found in (None, Cause.SYNC) else found.key
+    cause_key = next((rule.cause for rule in every() if rule.id == rule_id), None)
+    return None if cause_key in (None, Cause.SYNC) else cause_key.key
 
 
 def _shortened(before: Report, after: Report, change: RegionChange | None, cause: str | None = None) -> int | None:
@@ -487,11 +495,11 @@ def _shortened(before: Report, after: Report, change: RegionChange | None, cause
             for report in (before, after)
         ]
         return totals[0] - totals[1] if before.devices else None
-    one, other = change.before, change.after
-    if one is None:
+    earlier, later = change.before, change.after
+    if earlier is None:
         return None
-    each = 0.0 if other is None else other.each_of(cause) if cause else other.each_ns
-    return (one.time.get(cause, 0) if cause else one.total_ns) - round(each * one.instances)
+    each = 0.0 if later is None else later.each_of(cause) if cause else later.each_ns
+    return (earlier.time.get(cause, 0) if cause else earlier.total_ns) - round(each * earlier.instances)
 
 
 def _shared(ended: Sequence[FindingChange]) -> list[FindingChange]:
@@ -511,5 +519,5 @@ def _is_one_time(one: tuple[Path | None, str | None], other: tuple[Path | None, 
 
 def _times(change: RegionChange | None) -> float:
     """How many times as often a place ran before."""
-    one, other = (change.before, change.after) if change is not None else (None, None)
-    return one.instances / other.instances if one and other and one.instances and other.instances else 1.0
+    earlier, later = (change.before, change.after) if change is not None else (None, None)
+    return earlier.instances / later.instances if earlier and later and earlier.instances and later.instances else 1.0

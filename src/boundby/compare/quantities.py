@@ -124,25 +124,25 @@ def _new(severity: str | None) -> Quantity:
 
 def _regression(change: RegionChange) -> Number:
     """By how much typical instances became slower; 0 where that is not significant, None where that is not known."""
-    found = change.significance
-    if found.status in ("too_few", "not_tested"):
+    tested = change.significance
+    if tested.status in ("too_few", "not_tested"):
         return None
-    return found.change if found.status == "slower" else 0.0
+    return tested.change if tested.status == "slower" else 0.0
 
 
 def _improvement(change: RegionChange) -> Number:
-    found = change.significance
-    if found.status in ("too_few", "not_tested"):
+    tested = change.significance
+    if tested.status in ("too_few", "not_tested"):
         return None
-    return -found.change if found.status == "faster" and found.change is not None else 0.0
+    return -tested.change if tested.status == "faster" and tested.change is not None else 0.0
 
 
 def _all_regions(read: Callable[[RegionChange], Number]) -> Callable[[Comparison], Mapping[str, Number]]:
     """Of every region that can be tested."""
 
     def of_comparison(comparison: Comparison) -> Mapping[str, Number]:
-        found = {"/".join(item.path): read(item) for item in comparison.regions if item.path}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {"/".join(item.path): read(item) for item in comparison.regions if item.path}
+        return {name: value for name, value in values.items() if value is not None}
 
     return of_comparison
 
@@ -300,7 +300,7 @@ def records_of(report: Report) -> dict[str, KnownRecords]:
     devices = [item.coverage for item in report.devices]
     uncalled = sum(item.uncalled for item in devices)
     before_ns = max((item.before_ns for item in devices), default=0)
-    found = {
+    by_name = {
         "/".join(region.path): KnownRecords(
             replace(region.coverage, uncalled=uncalled, before_ns=before_ns),
             region.total_ns,
@@ -310,7 +310,7 @@ def records_of(report: Report) -> dict[str, KnownRecords]:
         )
         for region in report.regions
     }
-    return found | {f"GPU {item.id}": _of_device(item) for item in report.devices}
+    return by_name | {f"GPU {item.id}": _of_device(item) for item in report.devices}
 
 
 def _of_device(device: DeviceReport) -> KnownRecords:
@@ -332,9 +332,9 @@ def known(quantity: str, value: Number, records: KnownRecords | None, captured: 
     if not records.coverage.has_calls:
         low, high = _without_calls(quantity, low, high)
     is_open = (low, high) != (measured, measured)
-    told = _as_attributed(quantity, measured, records, captured)
+    attributed = _as_attributed(quantity, measured, records, captured)
     why = records.why if is_open else "by what is on record, but not all of it is told"
-    return Known(min(low, told[0]), max(high, told[1]), why)
+    return Known(min(low, attributed[0]), max(high, attributed[1]), why)
 
 
 def _as_attributed(quantity: str, value: float, records: KnownRecords, captured: Captured) -> tuple[float, float]:

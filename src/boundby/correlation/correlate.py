@@ -217,22 +217,22 @@ def _join(
     key = integers(correlation) if is_sole else process * stride + correlation
     low, high = bounds(key)
     is_dense = low >= 0 and high <= DENSE * len(key)  # numbers that run on: a table instead of a search
-    found: list[npt.NDArray[Any]] = []
+    joined: list[npt.NDArray[Any]] = []
     if is_dense:
         row_of = np.empty(high + 1, np.int32)
         run("boundby_numbered", key, key.itemsize, launches, len(key), high, row_of)
         for of_process, number in wanted:
-            found.append(np.empty(len(number), np.int32))
-            known = integers(number)
-            asks = np.ascontiguousarray(of_process, np.int32), known, known.itemsize, len(known)
-            run("boundby_join", row_of, high, *asks, NO_CORRELATION, stride, found[-1])
-        return found
+            joined.append(np.empty(len(number), np.int32))
+            values = integers(number)
+            asks = np.ascontiguousarray(of_process, np.int32), values, values.itemsize, len(values)
+            run("boundby_join", row_of, high, *asks, NO_CORRELATION, stride, joined[-1])
+        return joined
     order = np.lexsort((np.arange(len(key)), ~launches, key))
     for of_process, number in wanted:
         asked, of_key = (number != NO_CORRELATION) & (of_process >= 0), of_process.astype(np.int64) * stride + number
         row = order[np.minimum(places(key[order], of_key, side="left"), len(key) - 1)]
-        found.append(np.where((key[row] == of_key) & asked, row, -1))
-    return found
+        joined.append(np.where((key[row] == of_key) & asked, row, -1))
+    return joined
 
 
 def _first_loads(
@@ -250,7 +250,7 @@ def _first_loads(
     loads = np.zeros(len(start), bool)
     is_launched = pick(kind, of_operation, -1) == CallClass.LAUNCH
     is_launched &= operations.kind == OpKind.KERNEL
-    controls = [one for one in unique(name).tolist() if is_profiler_call(trace.names[one])]
+    controls = [name_id for name_id in unique(name).tolist() if is_profiler_call(trace.names[name_id])]
     kernels, others = as_rows(is_launched), np.flatnonzero((kind == CallClass.OTHER) & ~is_in(name, controls))
     for names, processes, call in (
         (operations.name[kernels], operations.process[kernels], of_operation[kernels]),
@@ -300,11 +300,11 @@ def _long_firsts(
     group, call, is_first = group[asked], call[asked], is_first[asked]
     by_length = np.lexsort((np.where(is_first, -1, duration[call]), group))
     group, call = group[by_length], call[by_length]
-    place = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
-    size = np.diff(np.append(place, len(group)))
-    middle = np.minimum(place + 1 + (size - 1) // 2, len(call) - 1)
+    begins = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    size = np.diff(np.append(begins, len(group)))
+    middle = np.minimum(begins + 1 + (size - 1) // 2, len(call) - 1)
     usual = np.where(size > 1, duration[call[middle]], overall)
-    loads[call[place[duration[call[place]] > FIRST_LOAD_FACTOR * usual]]] = True
+    loads[call[begins[duration[call[begins]] > FIRST_LOAD_FACTOR * usual]]] = True
     return loads
 
 
@@ -326,8 +326,8 @@ def restored(trace: Trace, calls: Calls) -> Trace:
     key = trace.process_of_thread[api.thread] * stride + api.correlation
     order = np.argsort(key, kind="stable")
     wanted = points.process[rows].astype(np.int64) * stride + points.correlation[rows]
-    place = np.searchsorted(key[order], wanted)
-    call = order[np.minimum(place, len(order) - 1)]
+    position = np.searchsorted(key[order], wanted)
+    call = order[np.minimum(position, len(order) - 1)]
     is_known = key[call] == wanted
     lost = np.flatnonzero(~is_known)
     if not len(lost):
@@ -341,19 +341,19 @@ def restored(trace: Trace, calls: Calls) -> Trace:
     lost = lost[name[lost] >= 0]
     start, end = points.start_ns[rows[lost]], points.end_ns[rows[lost]]
     thread = _threads(trace, key[order], order, wanted[lost], points.process[rows[lost]])
-    found = np.flatnonzero(_is_free(api, thread, start, end))
-    if not len(found):
+    free = np.flatnonzero(_is_free(api, thread, start, end))
+    if not len(free):
         return trace
     columns: dict[str, npt.NDArray[Any]] = {
-        "start_ns": start[found],
-        "end_ns": end[found],
-        "thread": thread[found],
-        "correlation": points.correlation[rows[lost[found]]],
-        "name": name[lost[found]],
-        "has_failed": np.zeros(len(found), bool),
+        "start_ns": start[free],
+        "end_ns": end[free],
+        "thread": thread[free],
+        "correlation": points.correlation[rows[lost[free]]],
+        "name": name[lost[free]],
+        "has_failed": np.zeros(len(free), bool),
     }
     text = (
-        f"{plural(len(found), 'call')} that wait for the device {'is' if len(found) == 1 else 'are'} missing, but not "
+        f"{plural(len(free), 'call')} that wait for the device {'is' if len(free) == 1 else 'are'} missing, but not "
         "what the profiler wrote of the waits: put back from there."
     )
     warnings = (*trace.warnings, TraceWarning("waits-restored", text))
@@ -370,23 +370,25 @@ def _threads(
     """The thread of each lost call: that of the calls before and after it, since a process numbers its calls in order,
     or the only one of the process that calls; -1 where that is not plain. One after all calls on record is the
     profiler's own: it waits for the device before it stops. ``key``: of all calls, as ``order`` sorts them."""
-    thread, place = np.append(trace.api.thread[order].astype(np.int64), -1), np.searchsorted(key, wanted)
-    before, after = (np.where(_process(trace, thread[at]) == process, thread[at], -1) for at in (place - 1, place))
+    thread, position = np.append(trace.api.thread[order].astype(np.int64), -1), np.searchsorted(key, wanted)
+    before, after = (
+        np.where(_process(trace, thread[at]) == process, thread[at], -1) for at in (position - 1, position)
+    )
     callers = unique(trace.api.thread)
     alone = np.bincount(_process(trace, callers), minlength=len(trace.processes))[process] == 1
     return np.where(alone | (before == after), after, -1)
 
 
 def _process(trace: Trace, thread: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = np.append(trace.process_of_thread, -1)[thread]
-    return found
+    process: npt.NDArray[np.int64] = np.append(trace.process_of_thread, -1)[thread]
+    return process
 
 
 def _is_free(api: CallTable, thread: npt.NDArray[np.int64], start: Int64Array, end: Int64Array) -> BoolArray:
     """Whether each thread is in none of its recorded calls from start to end."""
     free: BoolArray = thread >= 0
     for each in unique(thread[free]).tolist():
-        mine, own = np.flatnonzero(thread == each), api.rows_of(each)
+        rows, own = np.flatnonzero(thread == each), api.rows_of(each)
         ended = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(api.end_ns[own]))
-        free[mine] = ended[np.searchsorted(api.start_ns[own], end[mine])] <= start[mine]
+        free[rows] = ended[np.searchsorted(api.start_ns[own], end[rows])] <= start[rows]
     return free

@@ -149,13 +149,13 @@ def _told_by_frames(trace: Trace, thread: int) -> CpuEvidence:
     ranges, frames = trace.ranges.of_thread(thread), trace.frames
     used = unique(ranges.name).tolist()
     tells = [name for name in used if trace.names[name] in trace.operator_names or LOADER.match(trace.names[name])]
-    known = is_in(ranges.name, tells)
+    is_telling = is_in(ranges.name, tells)
     waits = is_in(ranges.name, [name for name in used if WAITS_FOR_WORKERS.match(trace.names[name])])
     covered, asleep = frames.covered(thread), frames.asleep(thread).values()
-    shown = any_of((covered, union(ranges.start_ns[known], ranges.end_ns[known])))
+    shown = any_of((covered, union(ranges.start_ns[is_telling], ranges.end_ns[is_telling])))
     sleeps = any_of(asleep)
     # Who waits for autograd's engine may be the one whose operators it runs.
-    works = known & (contains(sleeps, ranges.start_ns) >= 0)
+    works = is_telling & (contains(sleeps, ranges.start_ns) >= 0)
     sleeps = subtract(sleeps, union(ranges.start_ns[works], ranges.end_ns[works]))
     blocked = any_of((sleeps, union(ranges.start_ns[waits], ranges.end_ns[waits])))
     return CpuEvidence(None, None, blocked if len(covered.start) or waits.any() else None, shown)

@@ -84,8 +84,8 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
                 other = _caller(trace, calls, number)
                 if _calls_at_once(group, other):
                     continue
-                known = _sleep_in_turns(trace, group, other)
-                if runs_backward or _take_turns(group.issued_ns, other.issued_ns) if known is None else known:
+                in_turns = _sleep_in_turns(trace, group, other)
+                if runs_backward or _take_turns(group.issued_ns, other.issued_ns) if in_turns is None else in_turns:
                     leader[number] = by_calls[0]
                     group = _joined(group, other)
         for other in annotated.tolist():
@@ -168,8 +168,8 @@ def _runs_backward(trace: Trace, calls: Calls, lead: int, other: int) -> bool:
 def _is_quiet_during(trace: Trace, calls: Calls, lender: int, other: int) -> bool:
     """True if the lender hardly ever acts during the other thread's outermost ranges."""
     ranges = trace.ranges
-    mine = (ranges.thread == other) & ~ranges.is_start_end
-    start, end = ranges.start_ns[mine], ranges.end_ns[mine]
+    is_own = (ranges.thread == other) & ~ranges.is_start_end
+    start, end = ranges.start_ns[is_own], ranges.end_ns[is_own]
     reach = np.maximum.accumulate(end)
     outermost = np.append(True, start[1:] >= reach[:-1])
     start, end = start[outermost], end[outermost]

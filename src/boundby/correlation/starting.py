@@ -188,8 +188,8 @@ class LibraryStarts:
         samples = stacks.rows(StackSource.SAMPLE, thread)
         low, high = np.searchsorted(stacks.events.start_ns[samples], [begin_ns, until_ns])
         before = np.append(0, np.cumsum(self._in_driver[stacks.events.stack[samples]]))
-        found: BoolArray = (high - low >= 2) & (2 * (before[high] - before[low]) >= high - low)
-        return found
+        in_library: BoolArray = (high - low >= 2) & (2 * (before[high] - before[low]) >= high - low)
+        return in_library
 
     @cached_property
     def _file_calls(self) -> tuple[BoolArray, BoolArray]:
@@ -209,8 +209,8 @@ class LibraryStarts:
         )
         loads = (mapped >= _LEAST_MAPPINGS) & (opened > 0) & (mapped - opened >= _MAPPED_OF_OPENED * opened)
         near = union(begin_ns[loads] - _NEAR_NS, until_ns[loads] + _NEAR_NS)
-        found: BoolArray = loads | ((opened > 0) & _lie_within(near, begin_ns, until_ns))
-        return found
+        maps_code: BoolArray = loads | ((opened > 0) & _lie_within(near, begin_ns, until_ns))
+        return maps_code
 
 
 def _lie_within(intervals: IntervalSet, start: Int64Array, end: Int64Array) -> BoolArray:
@@ -261,7 +261,7 @@ class CompilationSpans:
         chosen = self._is_range[ranges.name[own]]
         inside = union(ranges.start_ns[own][chosen], ranges.end_ns[own][chosen])
         waits = intersect(asleep, self._compilers)
-        parts = [intersect(union(begin, until), found) for found in (inside, waits)]
+        parts = [intersect(union(begin, until), waiting) for waiting in (inside, waits)]
         parts.append(union(begin[before_code], until[before_code]))
         found = any_of(parts)
         long_enough = found.end - found.start >= LEAST_COMPILE_NS
@@ -302,15 +302,15 @@ def stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     if not begins:
         return {}
     first, last = (np.flatnonzero(np.isin(calls.name, numbers)) for numbers in (begins, ends))
-    found: dict[int, IntervalSet] = {}
+    captures: dict[int, IntervalSet] = {}
     process = trace.process_of(calls.thread)
     for number in unique(process[first]).tolist():
         start = calls.start_ns[first[process[first] == number]]
         stop = merged(calls.end_ns[last[process[last] == number]])
-        place = places(stop, start)
-        end = np.where(place < len(stop), np.append(stop, np.iinfo(np.int64).max)[place], trace.span_ns[1])
-        found[number] = union(start, end)
-    return found
+        position = places(stop, start)
+        end = np.where(position < len(stop), np.append(stop, np.iinfo(np.int64).max)[position], trace.span_ns[1])
+        captures[number] = union(start, end)
+    return captures
 
 
 def captured_once(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
@@ -319,12 +319,12 @@ def captured_once(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     (Programs that capture each round anew work in their captures.)"""
     launches = trace.named(calls.names, lambda name: "GraphLaunch" in name)
     launched = trace.process_of(calls.thread[np.flatnonzero(launches[calls.name])])
-    found = {}
+    once = {}
     for process, captures in stream_captures(trace, calls).items():
         times = int(np.count_nonzero(launched == process))
         if times < HALF * len(captures.start) or times >= HABIT * len(captures.start):
-            found[process] = captures
-    return found
+            once[process] = captures
+    return once
 
 
 def mostly_captures(trace: Trace, calls: Calls) -> TraceWarning | None:
@@ -337,8 +337,8 @@ def mostly_captures(trace: Trace, calls: Calls) -> TraceWarning | None:
     process = trace.process_of(calls.thread[launches])
     captured = 0
     for number, captures in once.items():
-        mine = launches[process == number]
-        captured += int(np.count_nonzero(contains(captures, calls.start_ns[mine]) >= 0))
+        own = launches[process == number]
+        captured += int(np.count_nonzero(contains(captures, calls.start_ns[own]) >= 0))
     if captured <= HALF * len(launches):
         return None
     text = (
@@ -365,15 +365,16 @@ def find_searches(trace: Trace, calls: Calls, call_range: Int32Array) -> Interva
     """When the program searches; ``call_range`` has the innermost range of each call."""
     waiting = [name for name in calls.names.tolist() if _WAITS_FOR_EVENT.search(trace.names[name])]
     checking = [number for number, name in enumerate(trace.names) if _CHECKS_OUTPUT.search(name)]
-    found = [np.empty((2, 0), np.int64)]
+    parts = [np.empty((2, 0), np.int64)]
     if waiting:
         rows = np.flatnonzero(is_any(calls.name, waiting) & (calls.kind == CallClass.SYNC))
-        found += [
-            _timed(trace, calls, call_range, rows[calls.thread[rows] == one]) for one in unique(calls.thread[rows])
+        parts += [
+            _timed(trace, calls, call_range, rows[calls.thread[rows] == thread])
+            for thread in unique(calls.thread[rows])
         ]
     if checking:
-        found.append(_checked(trace, calls, np.flatnonzero(is_any(trace.operations.name, checking))))
-    start, end = np.concatenate(found, axis=1)
+        parts.append(_checked(trace, calls, np.flatnonzero(is_any(trace.operations.name, checking))))
+    start, end = np.concatenate(parts, axis=1)
     return union(start, end)
 
 

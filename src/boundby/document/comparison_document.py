@@ -121,9 +121,9 @@ def document(
     """What changed, for people; with a gate's result where there is one."""
     (_, (before, *_)), (_, (after, *_)) = both = sides(comparison)
     rows, left_out = regions(comparison, top, sort)
-    told, foretold = findings(comparison), predictions(comparison)
+    finding_rows, foretold = findings(comparison), predictions(comparison)
     most = top or MOST_FINDINGS
-    more = f"{len(told) - most} more are in --format json." if len(told) > most else ""
+    more = f"{len(finding_rows) - most} more are in --format json." if len(finding_rows) > most else ""
     nothing = not comparison.devices and not comparison.regions
     summary = "Neither report holds anything to compare." if nothing else significance_summary(comparison)
     return Document(
@@ -147,8 +147,8 @@ def document(
             ),
             *section(
                 f"Findings: {findings_summary(comparison)}",
-                Only("text", (Entries(tuple(_entry(row) for row in told[:most])), Paragraph(more, "faint"))),
-                Only("page", (Entries(tuple(_entry(row, row.advice) for row in told)),)),
+                Only("text", (Entries(tuple(_entry(row) for row in finding_rows[:most])), Paragraph(more, "faint"))),
+                Only("page", (Entries(tuple(_entry(row, row.advice) for row in finding_rows)),)),
                 id="findings",
                 short="Findings",
             ),
@@ -172,12 +172,12 @@ def _device(device: DeviceChange, comparison: Comparison) -> Iterator[object]:
     yield Heading(headline(device, comparison))
     yield Paragraph(whole)
     yield Paragraph(verdict(device))
-    yield from (Paragraph(told) for told in not_its_own(device, comparison))
-    one, other = device.before, device.after
-    if one is None or other is None:
+    yield from (Paragraph(sentence) for sentence in not_its_own(device, comparison))
+    earlier, later = device.before, device.after
+    if earlier is None or later is None:
         return
-    yield Bars(tuple(bars(one, other)))
-    yield Table(_CAUSES, (*causes(one, other), CauseRow("", one.each_ns, other.each_ns)))
+    yield Bars(tuple(bars(earlier, later)))
+    yield Table(_CAUSES, (*causes(earlier, later), CauseRow("", earlier.each_ns, later.each_ns)))
     shares = (device.gpu_utilization_before, device.gpu_utilization_after)
     if None not in shares:
         yield Paragraph(f"GPU busy {', then '.join(map(units.percent, shares))}", "faint")
@@ -202,8 +202,8 @@ def whole_run(comparison: Comparison) -> str:
     old, new = units.duration(before), units.duration(after)
     if _is_other_program(comparison):
         return f"All that is on record, with what lies before and after GPU work: {old}, then {new}."
-    told = f"{_speed(after / before - 1)}: {new} instead of {old} ({change(after / before - 1)})"
-    return f"All that is on record, with what lies before and after GPU work, {told}."
+    outcome = f"{_speed(after / before - 1)}: {new} instead of {old} ({change(after / before - 1)})"
+    return f"All that is on record, with what lies before and after GPU work, {outcome}."
 
 
 def _is_opposite(device: DeviceChange, comparison: Comparison) -> bool:
@@ -218,11 +218,11 @@ def _is_opposite(device: DeviceChange, comparison: Comparison) -> bool:
 
 def _around(device: DeviceChange, comparison: Comparison) -> str:
     """``6.26 s of it lie before and after GPU work; 131 ms in the first run.``"""
-    one, other = (
+    first_ns, later = (
         max((side.run_ns or 0) - (account.total_ns if account else 0), 0)
         for side, account in ((comparison.before, device.before), (comparison.after, device.after))
     )
-    return f"{units.duration(other)} of it lie before and after GPU work; {units.duration(one)} in the first run."
+    return f"{units.duration(later)} of it lie before and after GPU work; {units.duration(first_ns)} in the first run."
 
 
 def not_its_own(device: DeviceChange, comparison: Comparison) -> Iterator[str]:
@@ -267,8 +267,10 @@ def _is_other_program(comparison: Comparison) -> bool:
 
 def _is_part(comparison: Comparison) -> bool:
     """Whether the time from the first to the last GPU work is only a part of either run."""
-    windows = [one for device in comparison.devices for one in (device.before, device.after) if one is not None]
-    longest = max((one.total_ns for one in windows), default=0)
+    windows = [
+        window for device in comparison.devices for window in (device.before, device.after) if window is not None
+    ]
+    longest = max((window.total_ns for window in windows), default=0)
     both = (comparison.before, comparison.after)
     return all(side.window == "gpu" for side in both) and any(
         (side.run_ns or 0) * NEARLY_ALL > longest for side in both
@@ -277,18 +279,18 @@ def _is_part(comparison: Comparison) -> bool:
 
 def headline(device: DeviceChange, comparison: Comparison) -> str:
     """``The program is 19.2 times as fast: 1.43 s instead of 27.4 s (-95 %).``"""
-    one, other = device.before, device.after
-    if one is None or other is None:
-        only = one or other
-        return f"{clean(only.name) if only else ''} worked only in the {'later' if one is None else 'earlier'} run."
+    earlier, later = device.before, device.after
+    if earlier is None or later is None:
+        only = earlier or later
+        return f"{clean(only.name) if only else ''} worked only in the {'later' if earlier is None else 'earlier'} run."
     if device.why_not is not None:
-        return f"Whether {clean(other.name)} is faster is not known: {clean(device.why_not)}.{_steps_told(comparison)}"
+        return f"Whether {clean(later.name)} is faster is not known: {clean(device.why_not)}.{_steps_told(comparison)}"
     if not comparison.is_one_program:
-        return _of_two_programs(one, other, comparison)
+        return _of_two_programs(earlier, later, comparison)
     speed = _speed(device.change)
     if 0 < abs(device.change or 0) < ONE_RUN and not _is_significant(comparison):
         speed = "takes as long as before, as far as one run of each tells"
-    return f"{_subject(other, device, comparison)} {speed}: {_times(one, other, device, comparison)}."
+    return f"{_subject(later, device, comparison)} {speed}: {_times(earlier, later, device, comparison)}."
 
 
 def _subject(other: Account, device: DeviceChange, comparison: Comparison) -> str:
@@ -347,13 +349,13 @@ def _speed(fraction: float | None) -> str:
 
 def verdict(device: DeviceChange) -> str:
     """``Copy changed most: -25.9 s. It was copy bound and is now compute bound.``"""
-    one, other = device.before, device.after
-    if one is None or other is None:
+    earlier, later = device.before, device.after
+    if earlier is None or later is None:
         return ""
-    largest = _changed_most(one, other) if device.why_not is None else None
+    largest = _changed_most(earlier, later) if device.why_not is None else None
     most = "" if largest is None else f"{_noun(largest.cause).capitalize()} changed most: {largest.delta}. "
-    old, new = (bound_label(item.verdict) for item in (one, other))
-    if old == new and bound_word(one.verdict) == bound_word(other.verdict):
+    old, new = (bound_label(item.verdict) for item in (earlier, later))
+    if old == new and bound_word(earlier.verdict) == bound_word(later.verdict):
         return f"{most}It was {new} and still is."
     return f"{most}It was {old} and is now {new}."
 
@@ -376,9 +378,9 @@ def significance_summary(comparison: Comparison) -> str:
             "change may be chance. Annotate the program, or record several runs of each."
         )
     counts = Counter(item.significance.status for item in both)
-    told = [f"{counts[status]} {word}" for status, word in _STATUS.items() if counts[status]]
+    counted = [f"{counts[status]} {word}" for status, word in _STATUS.items() if counts[status]]
     noun = "region" if len(both) == 1 else "regions"
-    start = f"Of {len(both)} {noun} in both reports, by the median instance: {', '.join(told)}."
+    start = f"Of {len(both)} {noun} in both reports, by the median instance: {', '.join(counted)}."
     reason = next((item.significance.reason for item in both if item.significance.status == "not_tested"), "")
     start += f" Not tested: {clean(reason)}." if reason else ""
     is_same = counts["same"] and not counts["faster"] + counts["slower"]
@@ -462,11 +464,11 @@ def _renamed(item: RegionChange) -> str:
 
 def _means(item: RegionChange) -> str:
     """Why the mean went the other way than the median; empty where it did not."""
-    one, other, found = item.before, item.after, item.significance
-    if one is None or other is None or found.series != "projected" or not found.is_change or item.change is None:
+    earlier, later, tested = item.before, item.after, item.significance
+    if earlier is None or later is None or tested.series != "projected" or not tested.is_change or item.change is None:
         return ""
-    medians, means = (found.median_before_ns, found.median_after_ns), (one.each_ns, other.each_ns)
-    if not all(medians) or item.change * (found.change or 0) >= 0 or abs(item.change) < ALIKE:
+    medians, means = (tested.median_before_ns, tested.median_after_ns), (earlier.each_ns, later.each_ns)
+    if not all(medians) or item.change * (tested.change or 0) >= 0 or abs(item.change) < ALIKE:
         return ""
     was, now = (mean / (median or 1) for mean, median in zip(means, medians, strict=True))
     mean, typical, weigh = ("fell", "longer", "less") if item.change < 0 else ("rose", "less time", "more")
@@ -618,7 +620,9 @@ def _row(item: RegionChange, shown: Sequence[RegionChange]) -> RegionRow:
 
 def _weight(item: RegionChange, comparison: Comparison) -> float:
     sides = ((item.before, comparison.before.total_ns), (item.after, comparison.after.total_ns))
-    shares = [max(found.total_ns, min(found.host_ns, whole)) / whole for found, whole in sides if found and whole]
+    shares = [
+        max(figures.total_ns, min(figures.host_ns, whole)) / whole for figures, whole in sides if figures and whole
+    ]
     return max(shares, default=0.0)
 
 
@@ -713,12 +717,12 @@ def _differing(old: str, new: str) -> str:
     """What was said before, from the first figure that differs to the last; empty where none does, or it is too long
     to tell."""
     pairs = zip(_FIGURE.finditer(old), _FIGURE.finditer(new), strict=False)
-    differ = [one for one, other in pairs if one[0] != other[0]]
+    differ = [pair for pair, other in pairs if pair[0] != other[0]]
     if not differ:
         return ""
-    told = old[differ[0].start() : differ[-1].end()]
-    told += ")" * (told.count("(") - told.count(")"))
-    return told if len(told) <= MOST_TOLD else ""
+    difference = old[differ[0].start() : differ[-1].end()]
+    difference += ")" * (difference.count("(") - difference.count(")"))
+    return difference if len(difference) <= MOST_TOLD else ""
 
 
 def _credit(item: FindingChange) -> str:
@@ -731,10 +735,10 @@ def _credit(item: FindingChange) -> str:
     what = "its region" if item.finding.region else "the window"
     if item.cause_ns is not None and item.cause is not None:
         what = f"{SHORT_LABEL[item.cause]} time {'there' if item.finding.region else 'in the window'}"
-    told = (
+    sentence = (
         f"{what} is {units.duration(abs(gone))} {'shorter' if gone > 0 else 'longer'}" if gone else f"{what}: no change"
     )
-    return f"{told}{_together(item)}"
+    return f"{sentence}{_together(item)}"
 
 
 def _together(item: FindingChange) -> str:
@@ -760,7 +764,7 @@ class FindingRow(Struct, frozen=True):
 def findings(comparison: Comparison) -> list[FindingRow]:
     """What the change achieved before what is left to do; of each by what it saves."""
     order = ["resolved", "improved", "worse", "new", "remains", "unchecked"]
-    told = sorted(comparison.findings, key=lambda item: (order.index(item.trend or item.status), *_less_first(item)))
+    ordered = sorted(comparison.findings, key=lambda item: (order.index(item.trend or item.status), *_less_first(item)))
     return [
         FindingRow(
             kind=item.trend or item.status,
@@ -771,7 +775,7 @@ def findings(comparison: Comparison) -> list[FindingRow]:
             figures=finding_figures(item),
             advice=tuple(map(clean, item.finding.advice)) if item.status != "resolved" else (),
         )
-        for item in told
+        for item in ordered
     ]
 
 
@@ -800,9 +804,12 @@ def predictions(comparison: Comparison) -> list[PredictionRow]:
     """The first report's replay with what was done, and what was measured."""
     both: tuple[DeviceChange | RegionChange, ...] = (*comparison.devices, *comparison.regions)
     accounts = {
-        ("/".join(one.before.path) or one.before.name, one.before.each_ns): (one.before, one.after)
-        for one in both
-        if one.before is not None and one.after is not None
+        ("/".join(compared.before.path) or compared.before.name, compared.before.each_ns): (
+            compared.before,
+            compared.after,
+        )
+        for compared in both
+        if compared.before is not None and compared.after is not None
     }
     return [
         PredictionRow(

@@ -138,8 +138,10 @@ def headline(job: JobReport) -> str:
     ranks = f"{len(job.ranks)} ranks"
     if job.missing:
         ranks = f"{len(job.ranks) + len(job.missing)} ranks, of which {len(job.ranks)} are here,"
-    if any(one.is_inside for one in job.ended):
-        ended = "broke off inside MPI" if any(one.program.ended != UNCLEAR for one in job.programs) else "did not end"
+    if any(ending.is_inside for ending in job.ended):
+        ended = (
+            "broke off inside MPI" if any(failed.program.ended != UNCLEAR for failed in job.programs) else "did not end"
+        )
         return f"The job of {ranks.rstrip(',')} {ended}: {endings(job)}."
     if verdict.bound == "unknown":
         return f"It is not known what bounds the job of {ranks.rstrip(',')}: {clean(verdict.because)}."
@@ -148,11 +150,11 @@ def headline(job: JobReport) -> str:
 
 def programs(job: JobReport) -> Iterator[Heading | Paragraph]:
     """How programs ended that did not end well, above all else."""
-    for one in job.programs[:A_FEW_LINES]:
-        end, more = one.program, one.left_out if one.ranks else one.left_out[1:]
-        who = names_of(job, one.ranks) if one.ranks else clean(one.left_out[0])
+    for group in job.programs[:A_FEW_LINES]:
+        end, more = group.program, group.left_out if group.ranks else group.left_out[1:]
+        who = names_of(job, group.ranks) if group.ranks else clean(group.left_out[0])
         who += f" and {units.plural(len(more), 'more report')}" if more else ""
-        is_all = len(one.ranks) + len(one.left_out) == len(job.ranks) + len(job.left_out)
+        is_all = len(group.ranks) + len(group.left_out) == len(job.ranks) + len(job.left_out)
         yield Heading(str(sentences.ended_headline(end, "The program" if is_all else f"The program of {who}")))
         rest = sentences.MAY_HAVE_CAUGHT if end.ended == UNCLEAR else f"{sentences.when(end, has_started_cuda=True)}."
         yield from (Paragraph(line.strip(), "faint") for line in sentences.own_lines(end))
@@ -164,15 +166,15 @@ def endings(job: JobReport) -> str:
     ordered = sorted(job.ended, key=lambda one: (one.is_inside and not one.has_failed, -one.lasted_ns, one.rank))
     clauses = [
         mpi_ranks.ending(
-            name_of(job, one.rank),
-            clean(one.call),
-            one.lasted_ns if one.is_inside else None,
-            next((name_of(job, at) for at, rank in enumerate(job.ranks) if rank.rank == one.peer), ""),
-            one.tag,
-            one.bytes,
-            has_failed=one.has_failed,
+            name_of(job, ending.rank),
+            clean(ending.call),
+            ending.lasted_ns if ending.is_inside else None,
+            next((name_of(job, at) for at, rank in enumerate(job.ranks) if rank.rank == ending.peer), ""),
+            ending.tag,
+            ending.bytes,
+            has_failed=ending.has_failed,
         )
-        for one in ordered[: mpi_ranks.MOST_TOLD]
+        for ending in ordered[: mpi_ranks.MOST_TOLD]
     ]
     all_stuck = all(one.is_inside and not one.has_failed for one in ordered) and len(ordered) == len(job.ranks)
     return mpi_ranks.endings(clauses, len(ordered) - mpi_ranks.MOST_TOLD, all_stuck)
@@ -180,18 +182,18 @@ def endings(job: JobReport) -> str:
 
 def facts(job: JobReport) -> list[str]:
     """Length, steps, collectives, clocks, confidence."""
-    told = [units.duration(job.length_ns) + (" counted from the first collective on" if job.collectives else "")]
+    parts = [units.duration(job.length_ns) + (" counted from the first collective on" if job.collectives else "")]
     if job.steps > 1:
-        told.append(f"{job.steps} steps")
-    told.append(units.plural(job.collectives, "collective"))
+        parts.append(f"{job.steps} steps")
+    parts.append(units.plural(job.collectives, "collective"))
     matched = [rank.clock for rank in job.ranks if rank.clock.matched]
     if matched:
         median = sorted(clock.residual_ns for clock in matched)[len(matched) // 2]
         worst = max(clock.worst_ns for clock in matched)
         within = f"clocks differ by {units.duration(median)} typically, {units.duration(worst)} at most"
-        told.append(within if worst else "all ranks have one clock")
-    told.append(f"confidence {job.verdict.confidence}")
-    return told
+        parts.append(within if worst else "all ranks have one clock")
+    parts.append(f"confidence {job.verdict.confidence}")
+    return parts
 
 
 def name_of(job: JobReport, place: int) -> str:
@@ -203,18 +205,18 @@ def name_of(job: JobReport, place: int) -> str:
 def names_of(job: JobReport, places: Sequence[int]) -> str:
     """Several ranks in few words."""
     if len(places) < 2:
-        return "".join(name_of(job, place) for place in places)
-    known = [rank for rank in (job.ranks[place].rank for place in places) if rank is not None]
-    is_told = len(known) == len(places)
+        return "".join(name_of(job, index) for index in places)
+    numbers = [rank for rank in (job.ranks[index].rank for index in places) if rank is not None]
+    is_told = len(numbers) == len(places)
     if len(places) <= 4:
-        every = list(map(str, known)) if is_told else [name_of(job, place) for place in places]
+        every = list(map(str, numbers)) if is_told else [name_of(job, index) for index in places]
         return f"{'ranks ' if is_told else ''}{', '.join(every[:-1])} and {every[-1]}"
     first, last = name_of(job, places[0]), name_of(job, places[-1])
     if not is_told:
         return f"{first} to {last} ({len(places)} of them)"
-    if known == list(range(known[0], known[0] + len(known))):
-        return f"ranks {known[0]} to {known[-1]}"
-    return f"{len(known)} ranks ({', '.join(map(str, known[:4]))}, ... {known[-1]})"
+    if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+        return f"ranks {numbers[0]} to {numbers[-1]}"
+    return f"{len(numbers)} ranks ({', '.join(map(str, numbers[:4]))}, ... {numbers[-1]})"
 
 
 def told(job: JobReport, one: Straggler, *, with_remedy: bool = True) -> str:
@@ -302,7 +304,7 @@ def _made_of(one: Straggler) -> str:
 
 def _the_other(job: JobReport, one: Straggler) -> str:
     """Of two ranks the one that is not meant; empty where there are more."""
-    others = [place for place in range(len(job.ranks)) if place not in one.ranks]
+    others = [index for index in range(len(job.ranks)) if index not in one.ranks]
     return name_of(job, others[0]) if len(job.ranks) == 2 and len(others) == 1 else ""
 
 
@@ -358,13 +360,13 @@ def holding_up(job: JobReport) -> list[str]:
 
 def nobody(job: JobReport) -> str:
     """What is said where nothing holds the job up; empty: of a job that did not end, what stands above it says all."""
-    if any(one.is_inside for one in job.ended):
+    if any(ending.is_inside for ending in job.ended):
         return ""
     if job.verdict.bound == "unknown":
         return "None of these ranks, as far as their reports show. A missing rank may: its report is not here."
     most = job.most_waited_for()
     waits = sum(rank.wait_ns for rank in job.ranks) / max(
-        sum(one.window_ns - one.start_wait_ns for one in job.ranks), 1
+        sum(of_rank.window_ns - of_rank.start_wait_ns for of_rank in job.ranks), 1
     )
     if most is not None and most[1] > _MOSTLY and waits > _LEAST_WAITS:
         who, share = name_of(job, most[0]), units.percent(most[1])
@@ -395,10 +397,10 @@ def shown(job: JobReport, look: JobLook = STANDING_OUT) -> tuple[list[int], str]
     most = len(job.ranks) if look.full else look.top or ONE_BY_ONE
     if len(job.ranks) <= most or look.sort != "rank":
         by = SORTS[look.sort]
-        return sorted(range(len(job.ranks)), key=lambda place: (-by(job.ranks[place]), place))[:most], ""
-    named = [place for one in (*job.stragglers, *job.extras) for place in one.ranks[:4]]
-    by_wait = sorted(range(len(job.ranks)), key=lambda place: (job.ranks[place].wait_ns, place))
-    by_cause = sorted(range(len(job.ranks)), key=lambda place: (-job.ranks[place].caused_wait_ns, place))
+        return sorted(range(len(job.ranks)), key=lambda index: (-by(job.ranks[index]), index))[:most], ""
+    named = [index for culprit in (*job.stragglers, *job.extras) for index in culprit.ranks[:4]]
+    by_wait = sorted(range(len(job.ranks)), key=lambda index: (job.ranks[index].wait_ns, index))
+    by_cause = sorted(range(len(job.ranks)), key=lambda index: (-job.ranks[index].caused_wait_ns, index))
     chosen = list(dict.fromkeys([*named, *by_cause[:3], *by_wait[:2], *by_wait[-2:]]))[: look.top or OUTLIERS]
     waits = sorted(_share(rank, rank.wait_ns) for rank in job.ranks)
     spread = " / ".join(units.percent(waits[round(part * (len(waits) - 1))]) for part in (0, 0.25, 0.5, 0.75, 1))
@@ -525,12 +527,12 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
     reasons = "; ".join(map(clean, job.verdict.reasons))
     used = [key for key in CAUSE_KEYS if any(rank.own[key] for rank in job.ranks)]
     every_cause = (*used, *(row.key for row in JOB_CAUSES))
-    predicted = [one for one in job.what_if if _is_worth_a_line(one) or look.full]
+    predicted = [item for item in job.what_if if _is_worth_a_line(item) or look.full]
     holds = holding_up(job)
     pairs = (
-        Column("waits", lambda one: name_of(job, one.waiting)),
-        Column("for, as it came last", lambda one: name_of(job, one.last)),
-        Column("how long", lambda one: units.duration(one.wait_ns), right=True),
+        Column("waits", lambda wait: name_of(job, wait.waiting)),
+        Column("for, as it came last", lambda wait: name_of(job, wait.last)),
+        Column("how long", lambda wait: units.duration(wait.wait_ns), right=True),
     )
     return Document(
         "boundby job",
@@ -546,7 +548,7 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
                 "Who holds it up",
                 entries(holds, ordered=True),
                 None if holds else Paragraph(nobody(job)),
-                entries(told(job, one) for one in job.extras),
+                entries(told(job, culprit) for culprit in job.extras),
                 id="stragglers",
                 short="Who",
             ),
@@ -554,7 +556,7 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
             *section(
                 f"Step {job.step_shown} of all ranks, from its beginning to the next one's"
                 f" ({units.duration(job.step_shown_ns)})",
-                Only("page", (Bars(tuple(_step(one.name, one.rank) for one in lines)), Legend(every_cause)))
+                Only("page", (Bars(tuple(_step(line.name, line.rank) for line in lines)), Legend(every_cause)))
                 if job.step_shown
                 else None,
                 id="one-step",
@@ -577,7 +579,7 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
             ),
             *section(
                 "Notes",
-                entries([*(f"Left out: {clean(one)}" for one in job.left_out), *map(clean, job.notes)]),
+                entries([*(f"Left out: {clean(text)}" for text in job.left_out), *map(clean, job.notes)]),
                 id="notes",
             ),
         ),
@@ -681,38 +683,41 @@ def job_comparison_document(found: JobComparison, result: GateResult | None = No
 
 def job_change(found: JobComparison) -> str:
     """How much shorter or longer, and whether that is sure."""
-    one, other, tested = found.before, found.after, found.significance
-    what = "The median step" if one.step_ns is not None and other.step_ns is not None else "The job"
-    before, after = (side.length_ns if what == "The job" else side.step_ns for side in (one, other))
-    told = f"{what} takes {units.duration(after or 0)} instead of {units.duration(before or 0)}"
-    told += f" ({units.change(found.change)})"
+    earlier, later, tested = found.before, found.after, found.significance
+    what = "The median step" if earlier.step_ns is not None and later.step_ns is not None else "The job"
+    before, after = (side.length_ns if what == "The job" else side.step_ns for side in (earlier, later))
+    sentence = f"{what} takes {units.duration(after or 0)} instead of {units.duration(before or 0)}"
+    sentence += f" ({units.change(found.change)})"
     if tested.is_change:
-        return f"{told}: {tested.status}, significantly."
-    return f"{told}; {tested.reason}."
+        return f"{sentence}: {tested.status}, significantly."
+    return f"{sentence}; {tested.reason}."
 
 
 def rows(found: JobComparison) -> Iterator[tuple[str, str, str, str]]:
     """Where the mean rank's time goes: what, before, after, change."""
-    one, other = found.before, found.after
-    parts = [(SHORT_LABEL[key], float(one.own[key]), float(other.own[key])) for key in CAUSE_KEYS]
-    parts += [("transfer", one.transfer_ns, other.transfer_ns), ("waits for others", one.wait_ns, other.wait_ns)]
+    earlier, later = found.before, found.after
+    parts = [(SHORT_LABEL[key], float(earlier.own[key]), float(later.own[key])) for key in CAUSE_KEYS]
+    parts += [
+        ("transfer", earlier.transfer_ns, later.transfer_ns),
+        ("waits for others", earlier.wait_ns, later.wait_ns),
+    ]
     whole = max(sum(before for _, before, _ in parts), sum(after for _, _, after in parts), 1.0)
     for name, before, after in parts:
         if max(before, after) >= _LEAST_SHARE * whole:
             yield name, units.duration(before), units.duration(after), _change(before, after)
-    balances = [units.percent(side.imbalance, 1) for side in (one, other)]
+    balances = [units.percent(side.imbalance, 1) for side in (earlier, later)]
     yield "balance would save", balances[0], balances[1], ""
 
 
 def change_told(change: StragglerChange) -> str:
     """One straggler, in a sentence."""
-    one = change.after or change.before
-    assert one is not None
-    what = f"{SHORT_LABEL[one.cause]}{in_region(one.region)}"
+    culprit = change.after or change.before
+    assert culprit is not None
+    what = f"{SHORT_LABEL[culprit.cause]}{in_region(culprit.region)}"
     gains = [units.duration(each.saving_ns) for each in (change.before, change.after) if each is not None]
-    who = {"random": "ranks take turns at being late", "stage": f"stage {one.stage}"}.get(one.kind, "")
+    who = {"random": "ranks take turns at being late", "stage": f"stage {culprit.stage}"}.get(culprit.kind, "")
     if not who:
-        who = f"{'ranks' if len(one.ranks) > 1 else 'rank'} {', '.join(map(str, one.ranks[:4]))}"
+        who = f"{'ranks' if len(culprit.ranks) > 1 else 'rank'} {', '.join(map(str, culprit.ranks[:4]))}"
     return f"{who}, {what}, {' then '.join(gains)} of the job."
 
 
@@ -728,7 +733,9 @@ def _ranks(found: JobComparison) -> list[RankChange]:
     def moved(one: RankChange) -> float:
         return abs(one.own_after_ns - one.own_before_ns)
 
-    return sorted(sorted(found.ranks, key=lambda one: (-moved(one), one.rank))[:MOST_RANKS], key=lambda one: one.rank)
+    return sorted(
+        sorted(found.ranks, key=lambda rank: (-moved(rank), rank.rank))[:MOST_RANKS], key=lambda rank: rank.rank
+    )
 
 
 def _side(side: JobSide) -> tuple[str | Span, ...]:

@@ -26,13 +26,14 @@ COUNTER_COLUMNS = ("kernel", "time", "SMs", "issue", "tensor", "DRAM", "PCIe", "
 
 def counter_sentences(device: DeviceReport) -> tuple[str, ...]:
     """What the device's counters say while it is busy, and which limit that is."""
-    found = device.counters
-    if found is None or found.busy is None:
+    counters = device.counters
+    if counters is None or counters.busy is None:
         return ()
-    mixed = "" if found.busy.is_unmixed else ", and some time around it"
+    mixed = "" if counters.busy.is_unmixed else ", and some time around it"
     return tuple(
         filter(
-            None, (limit(found.busy), f"Hardware counters (mean over busy time{mixed}): {usual_counters(found.busy)}.")
+            None,
+            (limit(counters.busy), f"Hardware counters (mean over busy time{mixed}): {usual_counters(counters.busy)}."),
         )
     )
 
@@ -55,10 +56,10 @@ def usual_counters(counters: Counters) -> str:
 
 def counters_title(device: DeviceReport) -> str:
     """What stands over the table; empty where nothing was sampled."""
-    found = device.counters
-    if found is None or found.window is None:
+    counters = device.counters
+    if counters is None or counters.window is None:
         return ""
-    return f"GPU {device.id} over its window: {usual_counters(found.window)}"
+    return f"GPU {device.id} over its window: {usual_counters(counters.window)}"
 
 
 def counters_by_kernel(device: DeviceReport) -> list[tuple[str, ...]]:
@@ -69,15 +70,15 @@ def counters_by_kernel(device: DeviceReport) -> list[tuple[str, ...]]:
 
 def counters_by_region(report: Report) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Path, and one row as COLUMNS, of each region whose samples it fills for the most part, longest first."""
-    found = [
+    counted = [
         (region, region.counters)
         for region in report.regions
         if region.path and region.counters and region.counters.is_unmixed
     ]
-    found.sort(key=lambda pair: (-pair[1].sampled_ns, pair[0].path))
+    counted.sort(key=lambda pair: (-pair[1].sampled_ns, pair[0].path))
     return [
         (region.path, _row("/".join(region.path[-2:]), units.duration(counters.sampled_ns), counters))
-        for region, counters in found[:LIST]
+        for region, counters in counted[:LIST]
     ]
 
 
@@ -90,12 +91,12 @@ def _row(name: str, time: str, counters: Counters) -> tuple[str, ...]:
 
 def overlap_sentence(device: DeviceReport) -> str:
     """How much of communication is hidden; empty where it takes next to nothing."""
-    found = device.communication
-    if found is None or found.total_ns < SMALL * device.window_ns:
+    communication = device.communication
+    if communication is None or communication.total_ns < SMALL * device.window_ns:
         return ""
-    hidden = f"other kernels hide {units.percent(found.hidden_fraction)} of it"
-    hidden = hidden if found.exposed_ns < found.total_ns else "no other kernel hides any of it"
-    return f"Communication runs for {units.duration(found.total_ns)}; {hidden}."
+    hidden = f"other kernels hide {units.percent(communication.hidden_fraction)} of it"
+    hidden = hidden if communication.exposed_ns < communication.total_ns else "no other kernel hides any of it"
+    return f"Communication runs for {units.duration(communication.total_ns)}; {hidden}."
 
 
 class Drawn(Struct, frozen=True):
@@ -115,10 +116,10 @@ def drawn_counters(device: DeviceReport) -> Drawn | None:
     x = [1_000 * (point.time_ns - first) / max(last - first, 1) for point in points]
     every = [point.counters for point in points]
     named = {
-        "SMs active": [one.sm_active for one in every],
-        "SM issue": [one.sm_issue for one in every],
-        "tensor cores": [one.tensor_active for one in every],
-        "DRAM": [one.dram for one in every],
+        "SMs active": [sample.sm_active for sample in every],
+        "SM issue": [sample.sm_issue for sample in every],
+        "tensor cores": [sample.tensor_active for sample in every],
+        "DRAM": [sample.dram for sample in every],
     }
     lines = tuple((name, _line(x, values)) for name, values in named.items() if any(v is not None for v in values))
     return Drawn(lines, f"{first / 1e9:.6f} s", f"{last / 1e9:.6f} s")
@@ -154,11 +155,11 @@ def memory_held(device: DeviceReport) -> list[tuple[str, str, str]]:
     memory = device.memory
     if memory is None:
         return []
-    told = [("/".join(one.path[-2:]) or "(no range)", one.bytes) for one in memory.held]
-    told.append((BEFORE, memory.before_bytes))
+    parts = [("/".join(holder.path[-2:]) or "(no range)", holder.bytes) for holder in memory.held]
+    parts.append((BEFORE, memory.before_bytes))
     return [
         (name, units.size(held_bytes), units.percent(held_bytes / max(memory.peak_bytes, 1)))
-        for name, held_bytes in sorted(told, key=lambda item: (-item[1], item[0]))
+        for name, held_bytes in sorted(parts, key=lambda item: (-item[1], item[0]))
         if held_bytes
     ]
 
@@ -198,11 +199,13 @@ def backward_passes(report: Report) -> list[tuple[tuple[str, ...], str, str, str
         if region.name.startswith(BACKWARD)
         for depth in range(1, len(region.path) + 1)
     }
-    told: dict[tuple[int, int], RegionReport] = {}
+    innermost: dict[tuple[int, int], RegionReport] = {}
     for region in report.regions:
         if region.path and region.path not in both and region.backward_kernels_ns >= max(SMALL * whole, 1):
-            told[region.backward_kernels_ns, region.kernels.total_ns] = region  # the innermost of a chain comes last
-    ordered = sorted(told.values(), key=lambda region: (-region.backward_kernels_ns, region.path))[:LIST]
+            innermost[region.backward_kernels_ns, region.kernels.total_ns] = (
+                region  # the innermost of a chain comes last
+            )
+    ordered = sorted(innermost.values(), key=lambda region: (-region.backward_kernels_ns, region.path))[:LIST]
     return [
         (
             region.path,
@@ -243,12 +246,12 @@ LONGEST_SIZES = LABEL
 def operator_rows(report: Report) -> list[tuple[str, ...]]:
     """Operators with most kernel time, by the sizes of their inputs; as OPERATOR_COLUMNS."""
     rows = []
-    for one in report.operators[:TABLE]:
-        sizes = _sizes(one.sizes)
+    for operator in report.operators[:TABLE]:
+        sizes = _sizes(operator.sizes)
         sizes = sizes if len(sizes) <= LONGEST_SIZES else f"{sizes[:LONGEST_SIZES]} ..."
-        told = ("",) * 5 if one.work is None else _work_row((), one.work).cells("")
-        figures = units.count(one.calls), units.duration(one.total_ns), units.percent(one.share)
-        rows.append((one.name, sizes, *figures, *told[1:]))
+        work_cells = ("",) * 5 if operator.work is None else _work_row((), operator.work).cells("")
+        figures = units.count(operator.calls), units.duration(operator.total_ns), units.percent(operator.share)
+        rows.append((operator.name, sizes, *figures, *work_cells[1:]))
     return rows
 
 
@@ -259,17 +262,17 @@ def collective_rows(report: Report) -> list[tuple[str, ...]]:
     """Collectives of which the size is told, most time first; as COLLECTIVE_COLUMNS."""
     return [
         (
-            one.name,
-            units.size(one.bytes),
-            "" if one.ranks is None else units.count(one.ranks),
-            units.count(one.count),
-            units.duration(one.total_ns),
-            units.duration(one.median_ns),
-            units.duration(one.fastest_ns),
-            units.bandwidth(one.gb_per_s * 1e9),
-            units.percent(one.waiting_ns / one.total_ns) if one.total_ns else "",
+            collective.name,
+            units.size(collective.bytes),
+            "" if collective.ranks is None else units.count(collective.ranks),
+            units.count(collective.count),
+            units.duration(collective.total_ns),
+            units.duration(collective.median_ns),
+            units.duration(collective.fastest_ns),
+            units.bandwidth(collective.gb_per_s * 1e9),
+            units.percent(collective.waiting_ns / collective.total_ns) if collective.total_ns else "",
         )
-        for one in report.collectives
+        for collective in report.collectives
     ]
 
 
@@ -289,13 +292,13 @@ def step_rows(report: Report) -> list[tuple[str, ...]]:
     steps = report.steps
     if len(steps) < 2:
         return []
-    whole = max(sum(one.length_ns for one in steps), 1)
+    whole = max(sum(step.length_ns for step in steps), 1)
     rows: list[tuple[str, ...]] = []
     for name, key in _STEP_PARTS:
-        values = np.array([getattr(one, key) for one in steps], np.int64)
+        values = np.array([getattr(step, key) for step in steps], np.int64)
         high = units.duration(quantile(values, _HIGH))
         rows.append((name, units.duration(median(values)), high, units.percent(int(values.sum()) / whole)))
-    queued = [one.queue_median for one in steps if one.queue_median is not None]
+    queued = [step.queue_median for step in steps if step.queue_median is not None]
     if queued:
         high = f"{quantile(np.array(queued), _HIGH):,.0f}"
         rows.append(("operations in the queue", f"{median(queued):,.0f}", high, ""))
@@ -305,11 +308,11 @@ def step_rows(report: Report) -> list[tuple[str, ...]]:
 def _sizes(text: str) -> str:
     """``8944x1024, 1024x2816``: those of tensors; of a list of tensors how many it holds."""
     try:
-        told = json.loads(text) if text else []
+        sizes = json.loads(text) if text else []
     except ValueError:
         return text
     shown = []
-    for size in told if isinstance(told, list) else ():
+    for size in sizes if isinstance(sizes, list) else ():
         if not isinstance(size, list):  # a damaged trace may hold anything there
             continue
         if size and all(isinstance(number, int) for number in size):
@@ -324,14 +327,14 @@ def work_title(report: Report) -> str:
     whole = _whole(report)
     if whole is None:
         return ""
-    known = (
+    shares = (
         f"sizes of inputs tell the work of {units.percent(whole.known_ns / max(whole.kernels_ns, 1))} of kernel time"
     )
     used = whole.of_window(sum(device.window_ns for device in report.devices))
     if used is None:
-        return f"{known}; the device's peaks are not known"
+        return f"{shares}; the device's peaks are not known"
     step = "" if report.step_mfu is None else f", {units.percent(report.step_mfu)} of the steps' own time"
-    return f"{known}; matrix products would take {units.percent(used)} of the window{step} at the device's peak (MFU)"
+    return f"{shares}; matrix products would take {units.percent(used)} of the window{step} at the device's peak (MFU)"
 
 
 def work_rows(report: Report) -> tuple[WorkRow, ...]:
@@ -344,12 +347,14 @@ def regions_with_work(report: Report) -> list[RegionReport]:
     whole = _whole(report)
     if whole is None:
         return []
-    told: dict[tuple[int, int, int], RegionReport] = {}
+    innermost: dict[tuple[int, int, int], RegionReport] = {}
     for region in report.regions:
         work = region.work
         if work is not None and work.known_ns >= SLIGHT * whole.known_ns and work.flops + work.bytes:
-            told[work.known_ns, work.flops, work.bytes] = region  # the innermost of a chain comes last
-    return sorted(told.values(), key=lambda region: (-(region.work.known_ns if region.work else 0), region.path))[:LIST]
+            innermost[work.known_ns, work.flops, work.bytes] = region  # the innermost of a chain comes last
+    return sorted(innermost.values(), key=lambda region: (-(region.work.known_ns if region.work else 0), region.path))[
+        :LIST
+    ]
 
 
 def _whole(report: Report) -> Work | None:

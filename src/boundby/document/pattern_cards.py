@@ -76,11 +76,11 @@ def sections(report: Report) -> tuple[Section, ...]:
 def by_subject(report: Report, *, is_of_regions: bool = False, links: bool = False) -> list[tuple[Section, ...]]:
     """The cards of each device (thread, where there is no GPU work; ``is_of_regions``: of none), then of each region
     that matters. ``links``: on a page that has the findings, ``#finding-1`` the first."""
-    told = set() if report.devices else {*patterns.KEYS}  # without a GPU their words say nothing
+    explained = set() if report.devices else {*patterns.KEYS}  # without a GPU their words say nothing
     accounts = () if is_of_regions else map(_of_account, view.accounts(report)[:MOST_DEVICES])
     of_regions = (_of_region(region, report) for region in regions(report))
     every = (replace(shown, linked=report.findings if links else ()) for shown in (*accounts, *of_regions))
-    return [tuple(_sections(shown, told, f"pattern-{number}")) for number, shown in enumerate(every)]
+    return [tuple(_sections(shown, explained, f"pattern-{number}")) for number, shown in enumerate(every)]
 
 
 def regions(report: Report) -> list[RegionReport]:
@@ -153,11 +153,13 @@ def _sections(shown: Shown, told: set[str], ident: str) -> Iterator[Section]:
     rest = shown
     for card in shown.cards:
         others = {f"{other.pattern}." for other in shown.cards if other is not card}
-        own = tuple(one for one in rest.responses if not one.id.startswith((*others,)))
+        own = tuple(response for response in rest.responses if not response.id.startswith((*others,)))
         parts = [Paragraph(rest.because), *_pattern(card, told), *_signs(card)]
         parts += [*_after(card, replace(rest, responses=own)), *_not_there(card, told)]
         told.add(card.pattern)
-        left = tuple(one for one in rest.responses if one not in own)  # those of no pattern stand on the first card
+        left = tuple(
+            response for response in rest.responses if response not in own
+        )  # those of no pattern stand on the first card
         rest = replace(shown, responses=left, because="", then="")
         title = f"Pattern: {_title(card, shown.verdict)} ({shown.name})"
         yield Section(title, tuple(parts), f"{ident}-{card.pattern}", shown.name, is_folded=True)
@@ -207,13 +209,13 @@ def _after(card: Card, shown: Shown) -> Iterator[object]:
     yield Heading(patterns.THEN_PART, is_small=True)
     yield Paragraph(shown.then)
     related = page.parts[patterns.THEN_PART].split("\n- ")
-    mine = [text for text in related if next_bound is not None and f"`{next_bound}`" in text]
-    yield _list("\n- ".join(mine or related) if shown.in_full or mine else "")
+    naming = [text for text in related if next_bound is not None and f"`{next_bound}`" in text]
+    yield _list("\n- ".join(naming or related) if shown.in_full or naming else "")
 
 
 def _not_there(card: Card, told: set[str]) -> Iterator[object]:
     """What looks like the pattern, with what is measured here; all of it once, later only what it may be."""
-    here = {one.text: one.here for one in card.lookalikes}
+    here = {lookalike.text: lookalike.here for lookalike in card.lookalikes}
     texts = patterns.entries(card.pattern, patterns.NOT_PART)
     if card.pattern in told:
         texts = tuple(text for text in texts if text in here and here[text].is_met is False)
@@ -233,7 +235,7 @@ def _so_here(sign: Sign) -> str:
 def _responses(shown: Shown) -> Iterator[object]:
     """What to do first, best first; those without a number share a line."""
     numbered = sentences.numbered(shown.responses)
-    yield Entries(tuple(_response(one, shown) for one in numbered), ordered=True)
+    yield Entries(tuple(_response(response, shown) for response in numbered), ordered=True)
     yield Paragraph(sentences.usual(shown.responses), "faint")
 
 
@@ -272,4 +274,4 @@ def _prose(text: str) -> Inline:
     """Our own Markdown: what stands between backticks is code. Keys of causes in brackets, behind their words, are for
     who looks for a page."""
     pieces = _KEYS_BEHIND.sub("", " ".join(text.split())).split("`")
-    return tuple(Span(piece, "code" if place % 2 else "") for place, piece in enumerate(pieces) if piece)
+    return tuple(Span(piece, "code" if number % 2 else "") for number, piece in enumerate(pieces) if piece)

@@ -64,8 +64,8 @@ def _sentences(proof: Proof) -> Iterator[str]:
     )
     if proof.confidence != "high":
         probable = sorted(proof.likely.items(), key=lambda answer: -answer[1])
-        told = ", ".join(f"{name} {percent(share)}" for name, share in probable if share >= _PROBABLE)
-        yield f"How probable each answer is: {told}."
+        shares = ", ".join(f"{name} {percent(share)}" for name, share in probable if share >= _PROBABLE)
+        yield f"How probable each answer is: {shares}."
     if proof.bound_next:
         answer = ANSWERS[proof.bound_next]
         yield f"Next, once {_PART[proof.bound]} takes no time: {answer[0].lower()}{answer[1:]}."

@@ -88,7 +88,7 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
         ),
         *_folded(
             "Operators by shape: kernel time, and the work that follows from the sizes of inputs"
-            if any(one.sizes for one in report.operators)
+            if any(operator.sizes for operator in report.operators)
             else "Operators: kernel time",
             _table(measurements.OPERATOR_COLUMNS, operators := measurements.operator_rows(report)),
             Paragraph("Share is of all kernels' summed time, communication included." if operators else "", "faint"),
@@ -149,8 +149,8 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     def column(place: int, head: str) -> Column:
         return Column(head, lambda row: row[place], right=place > 0)
 
-    told = (place for place in range(len(heads)) if not place or any(row[place] for row in kept))
-    return Table(tuple(column(place, heads[place]) for place in told), kept)
+    kept_columns = (index for index in range(len(heads)) if not index or any(row[index] for row in kept))
+    return Table(tuple(column(index, heads[index]) for index in kept_columns), kept)
 
 
 def _depth(row: Sequence[str]) -> int:
@@ -175,11 +175,11 @@ def _counters(report: Report) -> Iterator[Section]:
 
 def _payloads(report: Report) -> Iterator[tuple[str, ...]]:
     regions = [(region, region.payload) for region in report.regions if region.payload is not None]
-    for region, told in sorted(regions, key=lambda pair: -pair[0].share)[:MOST_PAYLOADS]:
-        each = units.duration(told.ns_per_unit) if told.ns_per_unit is not None else ""
-        least, most, total = (f"{number:,.6g}" for number in (told.least, told.most, told.total))
-        name = f"{region_name(region.path)} ({told.name})" if told.name else region_name(region.path)
-        yield name, units.count(told.count), least if least == most else f"{least} to {most}", total, each
+    for region, payload in sorted(regions, key=lambda pair: -pair[0].share)[:MOST_PAYLOADS]:
+        each = units.duration(payload.ns_per_unit) if payload.ns_per_unit is not None else ""
+        least, most, total = (f"{number:,.6g}" for number in (payload.least, payload.most, payload.total))
+        name = f"{region_name(region.path)} ({payload.name})" if payload.name else region_name(region.path)
+        yield name, units.count(payload.count), least if least == most else f"{least} to {most}", total, each
 
 
 def _checklist(members: Sequence[ShownAccount]) -> Iterator[Section]:
@@ -193,7 +193,7 @@ def _checklist(members: Sequence[ShownAccount]) -> Iterator[Section]:
     def column(place: int, account: ShownAccount) -> Column:
         return Column(account.name, lambda name: values[place].get(name, ""), right=True, goes=place)
 
-    columns = (Column("check", lambda name: name), *(column(place, one) for place, one in enumerate(members)))
+    columns = (Column("check", lambda name: name), *(column(index, member) for index, member in enumerate(members)))
     yield from _folded("Measured", Table(columns, tuple(names)), id="measured")
 
 

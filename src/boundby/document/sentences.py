@@ -130,8 +130,8 @@ def lead(report: Report) -> Lead | None:
         return ended(report)
     words = NO_GPU_WORK[why.diagnosis]
     because = f": {clean(why.because).rstrip('.')}" if why.because else ""
-    told = () if report.trace.program is None else (str(ended_headline(report.trace.program)),)
-    return Lead(Headline("", words.upper(), f"{because}.", "unknown"), told, is_told=why.diagnosis == "unused")
+    sentences = () if report.trace.program is None else (str(ended_headline(report.trace.program)),)
+    return Lead(Headline("", words.upper(), f"{because}.", "unknown"), sentences, is_told=why.diagnosis == "unused")
 
 
 def end_above(report: Report) -> Lead | None:
@@ -150,16 +150,16 @@ def ended(report: Report) -> Lead | None:
     if not report.devices:
         rest = "What was measured until then gives no verdict"
     rest = "The recording is whole until then" if end.ended == INTERRUPTED else rest
-    told = when(end, why is not None and why.has_started_cuda)
-    return Lead(ended_headline(end), (f"{told}. {rest}.",), own_lines(end))
+    ended_when = when(end, why is not None and why.has_started_cuda)
+    return Lead(ended_headline(end), (f"{ended_when}. {rest}.",), own_lines(end))
 
 
 def when(end: ProgramEnd, has_started_cuda: bool = False) -> str:
     """``It ended after 17 ms, before any GPU work, with exit status 1``."""
-    told = f"It ended after {units.duration(end.after_ns)}"
+    text = f"It ended after {units.duration(end.after_ns)}"
     if end.before_gpu_work:
-        told += ", with no GPU work on record" if has_started_cuda else ", before any GPU work"
-    return told if end.exit_code is None else f"{told}, with exit status {end.exit_code}"
+        text += ", with no GPU work on record" if has_started_cuda else ", before any GPU work"
+    return text if end.exit_code is None else f"{text}, with exit status {end.exit_code}"
 
 
 def own_lines(end: ProgramEnd) -> tuple[str, ...]:
@@ -175,8 +175,8 @@ def ended_headline(end: ProgramEnd, who: str = "The program") -> Headline:
     """``The program FAILED: ModuleNotFoundError: No module named 'numpy' (train.py:6).``"""
     before, stressed = _ENDED.get(end.ended, (" ", "FAILED"))
     words = clean(end.words).rstrip(".")
-    place = f" ({clean(end.where)})" if end.where and end.where not in words else ""
-    return Headline(f"{who}{before}", stressed, f": {words}{place}." if words else f"{place}.", "unknown")
+    where = f" ({clean(end.where)})" if end.where and end.where not in words else ""
+    return Headline(f"{who}{before}", stressed, f": {words}{where}." if words else f"{where}.", "unknown")
 
 
 def not_busy(device: DeviceReport) -> str:
@@ -284,10 +284,10 @@ def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
     low, high = (units.percent(ns / window_ns) for ns in saving_ns)
     is_little = saving_ns[1] - saving_ns[0] > HALF * window_ns or high == units.percent(1.0)
     if saving_ns[0] < WORTH_NAMING * window_ns:
-        told = f"up to {high}"
+        bounds = f"up to {high}"
     else:
-        told = f"at least {low}" if is_little else f"between {low} and {high}"
-    return f"Removing {NOUN[main]} would save {told} of the time."
+        bounds = f"at least {low}" if is_little else f"between {low} and {high}"
+    return f"Removing {NOUN[main]} would save {bounds} of the time."
 
 
 def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
@@ -310,18 +310,18 @@ def first(responses: Sequence[FirstResponse], window_ns: int) -> First:
     behind the reason."""
     if not responses:
         return NO_FIRST
-    one = responses[0]
-    code = tuple(filter(None, (clean(line).rstrip() for line in one.code.splitlines())))
-    step = "" if code else clean(one.action).rstrip(".")
-    because = " ".join(f"{part}." for part in (reason(one, window_ns), step) if part)
-    return First(code, because, "" if one.where is None else place(one.where))
+    response = responses[0]
+    code = tuple(filter(None, (clean(line).rstrip() for line in response.code.splitlines())))
+    step = "" if code else clean(response.action).rstrip(".")
+    because = " ".join(f"{part}." for part in (reason(response, window_ns), step) if part)
+    return First(code, because, "" if response.where is None else place(response.where))
 
 
 def reason(one: FirstResponse, window_ns: int) -> str:
     """``Remove the waits (saves 1.10-1.30 s, 20-24 %): nonzero waits 100 times``."""
-    told, title = saves_of(one, window_ns), clean(one.title)
+    saves, title = saves_of(one, window_ns), clean(one.title)
     because = clean(one.because).rstrip(".")
-    text = f"{title} ({told})" if told else title
+    text = f"{title} ({saves})" if saves else title
     return f"{text}: {because}" if because and because != title else text
 
 
@@ -338,13 +338,17 @@ def place(line: CodeLine) -> str:
 
 def numbered(responses: Sequence[FirstResponse]) -> list[FirstResponse]:
     """Those that stand by themselves: the first, and all that have a number or are of a finding."""
-    return [one for place, one in enumerate(responses) if not place or one.saving_ns is not None or one.where]
+    return [
+        response
+        for number, response in enumerate(responses)
+        if not number or response.saving_ns is not None or response.where
+    ]
 
 
 def usual(responses: Sequence[FirstResponse]) -> str:
     """``Also usual, without a number here: prune the model; ...``: the others share one line."""
-    alone = {id(one) for one in numbered(responses)}
-    titles = [clean(one.title) for one in responses if id(one) not in alone]
+    alone = {id(response) for response in numbered(responses)}
+    titles = [clean(response.title) for response in responses if id(response) not in alone]
     return f"Also usual, without a number here: {'; '.join(titles)}." if titles else ""
 
 
@@ -352,15 +356,17 @@ def of_other_bound(verdict: Verdict, responses: Sequence[FirstResponse]) -> Firs
     """What to do about the other one of the two causes that a mixed verdict names; None elsewhere."""
     first_of = responses[0].id.partition(".")[0] if responses else ""
     others = [f"{bound}." for bound in verdict.mixed_of or () if bound != first_of] if verdict.bound == "mixed" else []
-    saving = (one for one in responses[1:] if (one.saving_ns[1] if one.saving_ns else one.action))
-    return next((one for one in saving if any(map(one.id.startswith, others))), None)
+    saving = (
+        response for response in responses[1:] if (response.saving_ns[1] if response.saving_ns else response.action)
+    )
+    return next((response for response in saving if any(map(response.id.startswith, others))), None)
 
 
 def saves_of(response: FirstResponse, window_ns: int) -> str:
     """``saves 1.10-1.30 s, 20-24 %``, or what else its remedy does with that time; empty without a number."""
-    told = saving(response.saving_ns, window_ns)
+    saves = saving(response.saving_ns, window_ns)
     row = remedies.by_key().get(response.id)
-    return told and (row.saves(told) if row is not None else f"saves {told}")
+    return saves and (row.saves(saves) if row is not None else f"saves {saves}")
 
 
 def only_moves(remedy: str) -> bool:
@@ -497,16 +503,16 @@ def phases(device: DeviceReport) -> str:
     first, second = device.phases[0], device.phases[-1]
     waits = {device.verdict.bound: WAITING[device.verdict.waits_for]} if device.verdict.waits_for in WAITING else {}
     labels = {**BOUND_LABEL, "unknown": "no verdict", **waits}
-    one, other = (labels.get(phase.bound, phase.bound) for phase in (first, second))
+    first_bound, other = (labels.get(phase.bound, phase.bound) for phase in (first, second))
     into = units.duration(second.window.start_ns - device.window.start_ns)
     at = f"{into} into the window"
     is_half = abs(_length(first) - _length(second)) <= 1
-    if one == other:
+    if first_bound == other:
         parts = "both halves" if is_half else "both parts"
-        return f"The program is not of one piece: {one} in {parts} (which meet {at}), but not over the whole."
+        return f"The program is not of one piece: {first_bound} in {parts} (which meet {at}), but not over the whole."
     if is_half:  # it may change anywhere in them
-        return f"The bound changes: {one} in the first half (until {at}), {other} in the second."
-    return f"The bound changes {at}: {one} before, {other} after."
+        return f"The bound changes: {first_bound} in the first half (until {at}), {other} in the second."
+    return f"The bound changes {at}: {first_bound} before, {other} after."
 
 
 def steady(device: DeviceReport, width: int | None = None) -> str:
@@ -525,9 +531,9 @@ def steady(device: DeviceReport, width: int | None = None) -> str:
     )
     share = units.percent(once_ns / device.window_ns)
     once = f"{_pace(found) if found else ''}One-time work: {units.duration(once_ns)}, {share}"
-    told = [f"{once} ({', '.join(named[:most])}){after}." for most in range(len(named), 0, -1)]
-    told += [f"{once} ({one})." for one in named[:1]] + [f"{once}."]
-    return next((text for text in told if width is None or len(text) <= width), told[-1])
+    variants = [f"{once} ({', '.join(named[:most])}){after}." for most in range(len(named), 0, -1)]
+    variants += [f"{once} ({one})." for one in named[:1]] + [f"{once}."]
+    return next((text for text in variants if width is None or len(text) <= width), variants[-1])
 
 
 def _pace(found: Steady) -> str:
@@ -696,8 +702,8 @@ def _host_time(report: Report) -> str:
     judged = max((thread.total_ns for thread in report.threads), default=0)
     part = "in annotated ranges" if report.trace.captured.nvtx else "analysed"
     part += " of one thread" if report.trace.captured.nvtx and len(report.threads) > 1 else ""
-    told = f", {units.duration(judged)} of it {part}" if 0 < judged < IN_RANGES * length else ""
-    return f"{units.duration(length)} of host time{told}"
+    part_told = f", {units.duration(judged)} of it {part}" if 0 < judged < IN_RANGES * length else ""
+    return f"{units.duration(length)} of host time{part_told}"
 
 
 def gpu(device: DeviceReport) -> str:
@@ -778,9 +784,9 @@ TERMS = (
 def words(report: Report, text: str) -> list[tuple[str, str, str]]:
     """(letter, word, meaning) of the causes that show in any account of the report, and of the terms in a text."""
     accounts = [*(device.time for device in report.devices), *(thread.time for thread in report.threads)]
-    told = meanings(report.devices) if report.devices else HOST_MEANING
+    by_cause = meanings(report.devices) if report.devices else HOST_MEANING
     causes = [
-        (cause.letter, cause.label, told.get(cause.key, ""))
+        (cause.letter, cause.label, by_cause.get(cause.key, ""))
         for cause in CAUSE_INFO.values()
         if any(time.get(cause.key, 0) > FOLD_BELOW * sum(time.values()) for time in accounts)
     ]
@@ -841,13 +847,13 @@ WORTH_TELLING = NEGLIGIBLE
 def nothing_found(report: Report, *, is_told_above: bool = False) -> str:
     """``No finding: none of 40 checks knows a change that would save 1 % of the time.``; empty where something was
     found, or nobody looked. ``is_told_above``: something stands on top of the screen, and all that was found."""
-    found, notes = (count_findings(report, notes=is_note) for is_note in (False, True))
-    if not report.analysis.rules_checked or (found and not is_told_above):
+    findings_count, notes = (count_findings(report, notes=is_note) for is_note in (False, True))
+    if not report.analysis.rules_checked or (findings_count and not is_told_above):
         return ""
     glob = report.analysis.region_glob
     where = f" in regions {clean(glob)}" if glob is not None else ""  # others may have some
     rules = units.plural(report.analysis.rules_checked, "check")
-    if found or is_told_above:  # First knows a change, which no rule has found
+    if findings_count or is_told_above:  # First knows a change, which no rule has found
         return f"No other finding{where} ({rules}){_notes(notes)}."
     if notes:
         return f"No finding{where} worth {_least_told(report)} of the time ({rules}){_notes(notes)}."
@@ -997,6 +1003,6 @@ _ACTIVITIES = "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 
 def _metrics_option(nsys_version: str | None) -> str:
     """nsys renamed the option in 2024: 2024.2.3 knows only the old name, releases since 2025 use the new."""
-    found = re.match(r"(\d{4})\.(\d+)", nsys_version or "")
-    old = found is not None and (int(found[1]), int(found[2])) < (2024, 4)
+    match = re.match(r"(\d{4})\.(\d+)", nsys_version or "")
+    old = match is not None and (int(match[1]), int(match[2])) < (2024, 4)
     return "--gpu-metrics-device" if old else "--gpu-metrics-devices"

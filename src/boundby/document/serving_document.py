@@ -29,17 +29,17 @@ GRAPHS = {
 
 def headline(report: ServingReport) -> str:
     """What bounds the steps that take most of the time, in a sentence a kind."""
-    return " ".join(_sentence(one) for one in _largest(report))
+    return " ".join(_sentence(steps) for steps in _largest(report))
 
 
 def _largest(report: ServingReport) -> Iterator[ServingSteps]:
     """Of each kind the size with most time, the kind with most time first."""
     by_kind: dict[str, list[ServingSteps]] = {}
-    for one in report.steps:
-        by_kind.setdefault(one.kind, []).append(one)
-    whole = {kind: sum(one.period_ns * one.count for one in every) for kind, every in by_kind.items()}
+    for steps in report.steps:
+        by_kind.setdefault(steps.kind, []).append(steps)
+    whole = {kind: sum(steps.period_ns * steps.count for steps in every) for kind, every in by_kind.items()}
     for kind in sorted(whole, key=lambda kind: (-whole[kind], kind)):
-        yield max(by_kind[kind], key=lambda one: (one.period_ns * one.count, one.path))
+        yield max(by_kind[kind], key=lambda steps: (steps.period_ns * steps.count, steps.path))
 
 
 def _sentence(one: ServingSteps) -> str:
@@ -62,7 +62,7 @@ def _size(one: ServingSteps) -> str:
 def _facts(report: ServingReport) -> Iterator[str]:
     yield clean(report.device)
     yield f"steps named by {report.engine}" if report.engine else "steps by name" if report.named else "steps found"
-    yield plural(sum(one.count for one in report.steps), "step")
+    yield plural(sum(steps.count for steps in report.steps), "step")
     if report.token_ns is not None:
         middle, high = map(duration, report.token_ns)
         yield f"time per output token {middle} (median), {high} (p99)"
@@ -89,21 +89,22 @@ def _if_hidden(report: ServingReport, one: ServingSteps) -> str:
 
 def advice(report: ServingReport) -> Iterator[str]:
     """What would make steps shorter, by kind, with what it would gain."""
-    for one in _largest(report):
-        period = one.period_ns
-        if period and 1 - one.hidden_ns / period >= SMALL:
-            yield _if_hidden(report, one)
-        idle = one.budget.head_ns + one.budget.inside_ns
-        if one.kind == "decode" and one.graph_fraction < HALF and period and idle / period >= SMALL:
+    for group in _largest(report):
+        period = group.period_ns
+        if period and 1 - group.hidden_ns / period >= SMALL:
+            yield _if_hidden(report, group)
+        idle = group.budget.head_ns + group.budget.inside_ns
+        if group.kind == "decode" and group.graph_fraction < HALF and period and idle / period >= SMALL:
             yield (
-                f"{percent(1 - one.graph_fraction)} of the decode steps' work is launched one by one, and the GPU idles"
-                f" {percent(idle / period)} of the time before and between its operations: {GRAPHS[report.engine]}."
+                f"{percent(1 - group.graph_fraction)} of the decode steps' work is launched one by one, and the GPU "
+                f"idles {percent(idle / period)} of the time before and between its operations: "
+                f"{GRAPHS[report.engine]}."
             )
         # A step waits for its tokens: to hide the host's time is to do without that wait.
-        for first in [first for first in one.first_responses if not first.id.startswith("sync.")][:1]:
+        for first in [first for first in group.first_responses if not first.id.startswith("sync.")][:1]:
             span = " to ".join(map(duration, first.saving_ns or ()))
-            saved = span and f" Saves {span} in {plural(one.count, 'such step')}."
-            steps = "Steps" if one.kind == "unknown" else f"{one.kind.capitalize()} steps"
+            saved = span and f" Saves {span} in {plural(group.count, 'such step')}."
+            steps = "Steps" if group.kind == "unknown" else f"{group.kind.capitalize()} steps"
             yield f"{steps}: {first.title}: {first.because.removesuffix('.')}.{saved}"
 
 
@@ -161,30 +162,31 @@ _PHASES = (
 
 def _parts(report: ServingReport) -> tuple[_Part, ...]:
     """The ranges inside the steps that take most of the time, of each kind."""
-    return tuple(_Part(one.path[-1], phase) for one in _largest(report) if one.path for phase in one.phases)
+    return tuple(_Part(steps.path[-1], phase) for steps in _largest(report) if steps.path for phase in steps.phases)
 
 
 def _told(report: ServingReport) -> Iterator[str]:
     """Communication and use of the peak, of the steps that take most of the time."""
-    for one in _largest(report):
-        name = one.path[-1] if one.path else one.kind
-        if one.communication is not None:
-            hidden = percent(one.communication.hidden_fraction)
-            yield f"{name}: communication runs for {duration(one.communication.total_ns)}; other kernels hide {hidden}."
-        if one.mfu is not None:
-            yield f"{name}: matrix products would take at least {percent(one.mfu)} of a step at the GPU's peak (MFU)."
+    for steps in _largest(report):
+        name = steps.path[-1] if steps.path else steps.kind
+        if steps.communication is not None:
+            hidden = percent(steps.communication.hidden_fraction)
+            runs = duration(steps.communication.total_ns)
+            yield f"{name}: communication runs for {runs}; other kernels hide {hidden}."
+        if steps.mfu is not None:
+            yield f"{name}: matrix products would take at least {percent(steps.mfu)} of a step at the GPU's peak (MFU)."
 
 
 def document(report: ServingReport) -> Document:
     """All of it."""
-    told = "Means. In graphs and other work the GPU is busy, in all else it idles."
+    note = "Means. In graphs and other work the GPU is busy, in all else it idles."
     return Document(
         "boundby serving",
         (Heading(headline(report)), Facts(tuple(_facts(report)))),
         (
             *section("What to try", entries(advice(report), ordered=True), id="advice", short="Try"),
             *section("Steps by kind and size", Table(_STEPS, report.steps), id="steps", short="Steps"),
-            *section("Where a step's time goes", Table(_BUDGET, report.steps), Paragraph(told, "faint"), id="budget"),
+            *section("Where a step's time goes", Table(_BUDGET, report.steps), Paragraph(note, "faint"), id="budget"),
             *section("Parts of a step", Table(_PHASES, _parts(report)), id="phases", short="Parts"),
             *section("Communication and peak", entries(map(clean, _told(report))), id="peak", short="Peak"),
             *section("Notes", entries(map(clean, report.notes)), id="notes"),

@@ -56,7 +56,7 @@ class ShownAccount(Struct, frozen=True):
     @property
     def headline(self) -> sentences.Headline:
         """The verdict, and the other cause that is tried first where there is one."""
-        begin_with = next((one.other for one in self.responses[:1]), "")
+        begin_with = next((response.other for response in self.responses[:1]), "")
         if self.lead is not None:
             return self.lead.headline
         is_thread = self.device is None
@@ -81,7 +81,7 @@ class ShownAccount(Struct, frozen=True):
     @property
     def is_paced(self) -> bool:
         """Whether something outside of the program sets its pace, so that no removal makes it faster."""
-        return any(one.id == EXTERNAL_PACE for one in self.responses)
+        return any(response.id == EXTERNAL_PACE for response in self.responses)
 
     @property
     def first(self) -> First:
@@ -385,7 +385,7 @@ def select(report: Report, min_share: float | None = None) -> Selection:
     weights = [_weight(region, whole) for region in named]
     if min_share is None and sum(weight >= threshold for weight in weights) > MAX_ROWS:
         threshold = sorted(weights, reverse=True)[MAX_ROWS - 1]
-    shown = {place for place, weight in enumerate(weights) if weight >= threshold}
+    shown = {index for index, weight in enumerate(weights) if weight >= threshold}
     root = next((region for region in report.regions if not region.path), None)
     outside = _outside(root, whole) if named and whole and root is not None else None
     is_paced = any(account.is_paced for account in accounts(report))
@@ -421,25 +421,25 @@ def tops(report: Report) -> tuple[tuple[Top, ...], tuple[Top, ...]]:
 def region_sums(report: Report, min_share: float | None = None) -> list[tuple[str, ...]]:
     """Of each region shown that launches or calls: its label, indented; kernels, their time, the name with most of it;
     the same of CUDA calls, what they waited included: all of the window, as the sums of devices are."""
-    found: list[tuple[str, ...]] = []
+    rows: list[tuple[str, ...]] = []
     for row in select(report, min_share).rows:
         kernels, calls = row.region.kernels, row.region.api
         if kernels.count or calls.in_window[0]:
             each = ((kernels.count, kernels.total_ns, kernels.top), (*calls.in_window, calls.top))
             cells = [(units.count(n), units.duration(ns), clean(top[0].name) if top else "") for n, ns, top in each]
-            found.append((f"{'  ' * row.depth}{row.label}", *cells[0], *cells[1]))
-    return found
+            rows.append((f"{'  ' * row.depth}{row.label}", *cells[0], *cells[1]))
+    return rows
 
 
 def _merged(each: Sequence[tuple[Top, ...]]) -> tuple[Top, ...]:
     if len(each) == 1:
         return each[0]
     total: dict[str, tuple[int, int]] = {}
-    for one in (one for tops in each for one in tops):
+    for one in (operation_top for tops in each for operation_top in tops):
         count, ns = total.get(one.name, (0, 0))
         total[one.name] = (count + one.count, ns + one.total_ns)
     every = (Top(name, count, ns) for name, (count, ns) in total.items())
-    return tuple(sorted(every, key=lambda one: (-one.total_ns, one.name)))[:MOST_TOPS]
+    return tuple(sorted(every, key=lambda merged_top: (-merged_top.total_ns, merged_top.name)))[:MOST_TOPS]
 
 
 def window_total(report: Report) -> int:
@@ -451,9 +451,9 @@ def window_total(report: Report) -> int:
 def told_above(report: Report) -> dict[str, FirstResponse]:
     """What stands on top, by the word before it: what to try first, and of the other cause of a mixed verdict."""
     members = accounts(report)[:1]
-    told = [("First", one) for account in members for one in account.responses[:1]]
+    named = [("First", response) for account in members for response in account.responses[:1]]
     others = [sentences.of_other_bound(account.verdict, account.responses) for account in members]
-    return dict([*told, *(("And", one) for one in others if one is not None)])
+    return dict([*named, *(("And", response) for response in others if response is not None)])
 
 
 def longest_window(report: Report) -> int:
@@ -475,11 +475,11 @@ def _tree(named: list[RegionReport], shown: set[int]) -> tuple[Row, ...]:
     """
     above: list[tuple[RegionReport, Row | None]] = []  # what holds the next one, each with the nearest row shown
     rows: list[Row] = []
-    for place, region in enumerate(named):
+    for index, region in enumerate(named):
         while above and not _holds(above[-1][0], region):
             above.pop()
         outer = above[-1][1] if above else None
-        if place in shown:
+        if index in shown:
             outer = _row(region, outer)
             rows.append(outer)
         above.append((region, outer))

@@ -106,7 +106,7 @@ def are_sampled(trace: Trace) -> bool:
     if not (trace.captured.backtraces or trace.captured.python_stacks):
         return False
     rows = [trace.backtraces.load().rows(source) for source in (StackSource.PYTHON, StackSource.SAMPLE)]
-    return any(one.stop > one.start for one in rows)
+    return any(span.stop > span.start for span in rows)
 
 
 def hottest(
@@ -139,11 +139,11 @@ def hottest(
         wanted &= contains(intervals, events.start_ns[rows]) >= 0
     distinct, counts = np.unique(events.stack[rows][wanted], return_counts=True)
     total = int(counts.sum())
-    found: dict[tuple[str, str], int] = {}
+    times_of: dict[tuple[str, str], int] = {}
     for stack, count in zip(distinct.tolist(), counts.tolist(), strict=True):
         key = _function(stacks, stack, level)
-        found[key] = found.get(key, 0) + count
-    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        times_of[key] = times_of.get(key, 0) + count
+    ranked = sorted(times_of.items(), key=lambda item: (-item[1], item[0]))
     return tuple(Hotspot(*key, count, count / total) for key, count in ranked[:limit])
 
 
@@ -153,7 +153,7 @@ def _longest(
     """Functions with most time, where every Python function is recorded: ``samples`` are nanoseconds then."""
     frames = trace.frames
     chosen = unique(trace.python_frames.thread).tolist() if threads is None else threads
-    found: dict[tuple[str, str], int] = {}
+    times: dict[tuple[str, str], int] = {}
     for thread in [chosen] if isinstance(chosen, int) else chosen:
         steps = frames.innermost(thread)
         if not len(steps.time):
@@ -164,9 +164,9 @@ def _longest(
         rows = np.flatnonzero(inside)
         for frame, time_ns in zip(frames.of_rows(thread, rows), inside[rows].tolist(), strict=True):
             key = (frame.function, f"{frame.file}:{frame.line}" if frame.line else frame.file)
-            found[key] = found.get(key, 0) + time_ns
-    total = sum(found.values())
-    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+            times[key] = times.get(key, 0) + time_ns
+    total = sum(times.values())
+    ranked = sorted(times.items(), key=lambda item: (-item[1], item[0]))
     return tuple(Hotspot(*key, time_ns, time_ns / total) for key, time_ns in ranked[:limit])
 
 
@@ -192,8 +192,8 @@ def _python_function(stacks: Backtraces, frames: Sequence[int]) -> tuple[str, st
     """Function and file of a stack of Python frames: the user's own line, by the name of the engine that it is in."""
     if not frames:
         return UNKNOWN, ""
-    own = next((place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))), 0)
-    engine = next((told for frame in frames[:own] if (told := engine_of(stacks.module(frame)))), "")
+    own = next((index for index, frame in enumerate(frames) if is_user_python(stacks.module(frame))), 0)
+    engine = next((engine_name for frame in frames[:own] if (engine_name := engine_of(stacks.module(frame)))), "")
     frame = frames[own]
     return engine or stacks.symbol(frame), f"{stacks.module(frame)}:{int(stacks.frames.line[frame])}"
 
@@ -231,14 +231,14 @@ def line_of_calls(context: RuleContext, calls: Rows, weight: Int64Array | None =
     until = np.cumsum(weights)
     points = np.linspace(1, until[-1], CURVE)
     asked, often = np.unique(np.searchsorted(until, points), return_counts=True)
-    found = Counter[CodeLine]()
+    counted = Counter[CodeLine]()
     of_call, stacks = stacks_of_calls(context.timeline, calls[asked])
     around = _around_all(context)
     lines = [own_line(stack, around) for stack in stacks]
     for number, times in zip(of_call, often.tolist(), strict=True):
         if (line := lines[number]) is not None:
-            found[line] += times
-    return _best(context.trace, found)
+            counted[line] += times
+    return _best(context.trace, counted)
 
 
 @once
@@ -310,7 +310,9 @@ def _distance(line: CodeLine) -> int:
 def _best(trace: Trace, found: dict[CodeLine, int]) -> CodeLine | None:
     if not found:
         return None
-    line = min(found, key=lambda one: (-found[one], one.file, one.line or 0, one.function))
+    line = min(
+        found, key=lambda candidate: (-found[candidate], candidate.file, candidate.line or 0, candidate.function)
+    )
     if line.line is None:
         return replace(line, function=short_symbol(line.function))
     return line if line.source else replace(line, source=_source(line, trace.path))

@@ -190,10 +190,10 @@ class RuleContext(Struct, frozen=True, dict=True):
 
     def _used(self, numbers: npt.NDArray[np.integer]) -> list[int]:
         """Which stand in a column; looked for once, as long as there is that column."""
-        known = self._used_in.get(id(numbers))
-        if known is None or known[0]() is not numbers:
-            known = self._used_in[id(numbers)] = ref(numbers), unique(numbers).tolist()
-        return known[1]
+        cached = self._used_in.get(id(numbers))
+        if cached is None or cached[0]() is not numbers:
+            cached = self._used_in[id(numbers)] = ref(numbers), unique(numbers).tolist()
+        return cached[1]
 
     def time_ns(self, cause: Cause, region: int = ROOT) -> int:
         """The account: time of a cause in a region and all that lies in it."""
@@ -220,8 +220,8 @@ class RuleContext(Struct, frozen=True, dict=True):
         """An instant of the host as ``--window`` takes it: seconds on the trace's own clock, so exact that nothing that
         could be seen in a span of ``of_ns`` is lost."""
         shift_ns = min((device.shift.shift_ns for device in self.timeline.devices), key=abs, default=0)
-        places = max(3, math.ceil(-math.log10(max(HARDLY * of_ns, 1) / 1e9)))
-        return f"{(host_ns - shift_ns) / 1e9:.{places}f}s"
+        digits = max(3, math.ceil(-math.log10(max(HARDLY * of_ns, 1) / 1e9)))
+        return f"{(host_ns - shift_ns) / 1e9:.{digits}f}s"
 
     def call_ns(self, rows: Rows | int) -> Int:
         """How long each of these calls took; of a window that cuts through the program, inside of it."""
@@ -229,7 +229,7 @@ class RuleContext(Struct, frozen=True, dict=True):
         start, end = pick(self.calls.start_ns, some, 0), pick(self.calls.end_ns, some, 0)
         if self.is_cut:
             devices = self.timeline.devices
-            low, high = min(one.low_ns for one in devices), max(one.high_ns for one in devices)
+            low, high = min(device.low_ns for device in devices), max(device.high_ns for device in devices)
             start, end = np.clip(start, low, high), np.clip(end, low, high)
         length: Int = end - start
         return length.reshape(np.shape(rows))
@@ -262,7 +262,7 @@ class RuleContext(Struct, frozen=True, dict=True):
     def call_examples(self, rows: Rows) -> tuple[Example, ...]:
         """The longest of these calls."""
         longest = rows[largest(self.call_ns(rows), MOST_EXAMPLES, rows)]
-        low_ns = min((one.low_ns for one in self.timeline.devices), default=0) if self.is_cut else MISSING
+        low_ns = min((device.low_ns for device in self.timeline.devices), default=0) if self.is_cut else MISSING
         columns = np.maximum(self.calls.start_ns[longest], low_ns), self.call_ns(longest), longest
         calls = zip(*(column.tolist() for column in columns), strict=True)
         return tuple(Example(start_ns, length_ns, self.call_name(call)) for start_ns, length_ns, call in calls)

@@ -61,9 +61,9 @@ def device_work(context: RuleContext) -> DeviceWork:
     in_window, exposed_ns = np.zeros(len(table), bool), np.zeros(len(table), duration_ns.dtype)
     computes = (table.kind <= OpKind.GRAPH) & ~table.is_communication
     for device in context.timeline.devices:
-        mine, at = device.operations.table, device.operations.rows
-        in_window[at] = (mine.end_ns > device.low_ns) & (mine.start_ns < device.high_ns)
-        start, end = mine.start_ns, mine.end_ns
+        operations, at = device.operations.table, device.operations.rows
+        in_window[at] = (operations.end_ns > device.low_ns) & (operations.start_ns < device.high_ns)
+        start, end = operations.start_ns, operations.end_ns
         is_cut = bool((start < device.low_ns).any() or (end > device.high_ns).any())
         if is_cut:
             start, end = (np.clip(column, device.low_ns, device.high_ns) for column in (start, end))
@@ -73,7 +73,7 @@ def device_work(context: RuleContext) -> DeviceWork:
             exposed_ns[at] = end - start if is_cut else duration_ns[at]
             continue
         above: list[tuple[Int, Int]] = []
-        for of_class in (computes[at], mine.is_communication, mine.kind >= OpKind.MEMCPY):
+        for of_class in (computes[at], operations.is_communication, operations.kind >= OpKind.MEMCPY):
             chosen = np.flatnonzero(of_class)
             if not len(chosen):
                 continue
@@ -128,7 +128,7 @@ def stream_order(context: RuleContext) -> tuple[Rows, Bool]:
 def busy_of_devices(context: RuleContext) -> tuple[int, ...]:
     """Time in which each device computes, in the timeline's order; communication, which may be waiting, is left out."""
     work, device = device_work(context), context.operations.device
-    return tuple(int(work.exposed_ns[work.is_kernel & (device == one.index)].sum()) for one in context.timeline.devices)
+    return tuple(int(work.exposed_ns[work.is_kernel & (device == gpu.index)].sum()) for gpu in context.timeline.devices)
 
 
 def kernel_name(context: RuleContext, row: int) -> str:

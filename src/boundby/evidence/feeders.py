@@ -83,10 +83,10 @@ def _who_else(trace: Trace, callers: set[int], calling: set[int]) -> dict[tuple[
     groups: dict[tuple[bool, int], list[int]] = {}
     ranks = set(trace.process_of_thread[unique(trace.messages.thread)].tolist()) - calling
     for thread in unique(trace.schedule.thread).tolist():
-        one = trace.threads[thread]
-        if thread not in callers and one.process not in ranks:
-            is_process = one.process not in calling
-            groups.setdefault((is_process, one.pid if is_process else one.tid), []).append(thread)
+        info = trace.threads[thread]
+        if thread not in callers and info.process not in ranks:
+            is_process = info.process not in calling
+            groups.setdefault((is_process, info.pid if is_process else info.tid), []).append(thread)
     return groups
 
 
@@ -96,9 +96,9 @@ def workers(context: RuleContext, inside: IntervalSet) -> list[FeedingWorker]:
     trace, hosts = context.trace, context.timeline.host_state
     if not inside.total:
         return []
-    callers = set(unique(context.calls.thread).tolist()) or {one.thread for one in context.timeline.threads[:1]}
+    callers = set(unique(context.calls.thread).tolist()) or {account.thread for account in context.timeline.threads[:1]}
     calling = {trace.threads[thread].process for thread in callers}
-    found = []
+    workers_found = []
     for (is_process, number), threads in _who_else(trace, callers, calling).items():
         shown = [on for thread in threads if (on := hosts.evidence(thread).on_cpu) is not None]
         if not shown:
@@ -112,11 +112,11 @@ def workers(context: RuleContext, inside: IntervalSet) -> list[FeedingWorker]:
             )
         )
         if busy >= LEAST_BUSY:
-            one = trace.threads[threads[0]]
-            is_twin = is_process and any(is_child(trace, one.process, number) for number in calling)
-            is_feeder = is_twin or bool(FEEDER_NAME.search(one.name))
-            found.append(FeedingWorker(number, is_process, busy, tuple(threads), busy - runs, is_feeder))
-    return sorted(found, key=lambda one: (-one.busy, not one.is_process, one.number))
+            info = trace.threads[threads[0]]
+            is_twin = is_process and any(is_child(trace, info.process, number) for number in calling)
+            is_feeder = is_twin or bool(FEEDER_NAME.search(info.name))
+            workers_found.append(FeedingWorker(number, is_process, busy, tuple(threads), busy - runs, is_feeder))
+    return sorted(workers_found, key=lambda worker: (-worker.busy, not worker.is_process, worker.number))
 
 
 def is_child(trace: Trace, process: int, of: int) -> bool:
@@ -137,9 +137,9 @@ def keeps_up_with_steps(context: RuleContext, waits: IntervalSet) -> bool:
     rows = np.flatnonzero(~timeline.host_state.launches_kernels[ranges.thread])
     key = of_range[rows].astype(np.int64) * len(context.trace.threads) + ranges.thread[rows]
     keys, count = np.unique(key, return_counts=True)
-    for one in keys[(count >= HABIT) & (np.abs(count - steps) <= NOTABLE * steps)].tolist():
-        mine = rows[key == one]
-        works = union(ranges.start_ns[mine], ranges.end_ns[mine])
+    for key_value in keys[(count >= HABIT) & (np.abs(count - steps) <= NOTABLE * steps)].tolist():
+        own = rows[key == key_value]
+        works = union(ranges.start_ns[own], ranges.end_ns[own])
         if intersect(works, waits).total >= SATURATED * waits.total:
             return True
     return False
@@ -152,7 +152,7 @@ def is_held_by_input(context: RuleContext, waits: Sequence[IntervalSet]) -> bool
     held = [
         inside.total
         for inside in waits
-        if any(one.is_process and one.busy >= SATURATED for one in workers(context, inside))
+        if any(worker.is_process and worker.busy >= SATURATED for worker in workers(context, inside))
     ]
     return sum(held) >= FEEDING * context.longest_window_ns
 
@@ -177,7 +177,7 @@ def named_workers(found: Sequence[FeedingWorker]) -> str:
     """``1 worker process (pid 17) runs at 99 %``, ``4 worker processes run at 22 % on average and wait for a core for
     70 %``, threads after them; empty without any."""
     parts = []
-    for is_process, one, several, name in (
+    for is_process, singular, several, name in (
         (True, "worker process", "worker processes", "pid"),
         (False, "thread of the same process", "threads of the same process", "tid"),
     ):
@@ -187,20 +187,22 @@ def named_workers(found: Sequence[FeedingWorker]) -> str:
         waiting = waiting_share(alike)
         runs = percent(sum(worker.busy for worker in alike) / len(alike) - waiting)
         is_one = len(alike) == 1
-        told = (
-            f"1 {one} ({name} {alike[0].number}) runs at {runs}" if is_one else f"{len(alike)} {several} run at {runs}"
+        text = (
+            f"1 {singular} ({name} {alike[0].number}) runs at {runs}"
+            if is_one
+            else f"{len(alike)} {several} run at {runs}"
         )
         if not is_one:
-            told += " on average"
+            text += " on average"
         if waiting >= MUCH_WAITING:
-            told += f" and {'waits' if is_one else 'wait'} for a core for {percent(waiting)}"
-        parts.append(told)
+            text += f" and {'waits' if is_one else 'wait'} for a core for {percent(waiting)}"
+        parts.append(text)
     return ", ".join(parts)
 
 
 def waiting_share(found: Sequence[FeedingWorker]) -> float:
     """The share of the time in which they could run and wait for a core, on average."""
-    return sum(one.waiting for one in found) / max(len(found), 1)
+    return sum(worker.waiting for worker in found) / max(len(found), 1)
 
 
 def started_processes(context: RuleContext, inside: IntervalSet) -> list[int]:

@@ -101,8 +101,8 @@ def external_pace(context: RuleContext) -> Pace | None:
     if not arrivals:
         return None
     on_cpu = [_on_cpu(context, thread) for thread in threads]
-    found = [pace for thread, each in arrivals.items() if (pace := _pace_of(context, thread, each, on_cpu)) is not None]
-    return min(found, key=lambda pace: (-pace.periods, pace.thread), default=None)
+    paces = [pace for thread, each in arrivals.items() if (pace := _pace_of(context, thread, each, on_cpu)) is not None]
+    return min(paces, key=lambda pace: (-pace.periods, pace.thread), default=None)
 
 
 def _on_cpu(context: RuleContext, thread: int) -> IntervalSet:
@@ -138,7 +138,7 @@ def _arrivals(context: RuleContext, thread: int) -> Int:
     """When a thread wakes from its long sleeps inside the devices' windows, if always after the same time; none where
     it sleeps on purpose."""
     devices = context.timeline.devices
-    low, high = min(one.low_ns for one in devices), max(one.high_ns for one in devices)
+    low, high = min(device.low_ns for device in devices), max(device.high_ns for device in devices)
     asleep = context.timeline.host_state.evidence(thread).asleep
     inside = (asleep.end > low) & (asleep.end < high)
     start, end = asleep.start[inside], asleep.end[inside]
@@ -226,13 +226,13 @@ class HostPieces(Struct, frozen=True, dict=True):
 
     def threads_of(self, rows: Rows) -> list[int]:
         """The threads of these pieces, ascending."""
-        found: list[int] = unique(self.thread[rows[:1] if is_even(self.thread) else rows]).tolist()
-        return found
+        threads: list[int] = unique(self.thread[rows[:1] if is_even(self.thread) else rows]).tolist()
+        return threads
 
     def of_thread(self, rows: Rows, thread: int) -> Rows:
         """Those of these pieces that are a thread's."""
-        mine: Rows = rows if is_even(self.thread) else rows[self.thread[rows] == thread]
-        return mine
+        own: Rows = rows if is_even(self.thread) else rows[self.thread[rows] == thread]
+        return own
 
     def intervals(self, rows: Rows) -> IntervalSet:
         return union(self.start_ns[rows], self.end_ns[rows])
@@ -274,11 +274,11 @@ def host_pieces(context: RuleContext) -> HostPieces:
     regions = _user_regions(context)
     if not context.timeline.devices:
         columns += _of_threads(context, regions)
-    known = [column for column in columns if len(column[0])] or columns[:1]
-    joined = known[0] if len(known) == 1 else [np.concatenate(column) for column in zip(*known, strict=True)]
+    filled = [column for column in columns if len(column[0])] or columns[:1]
+    joined = filled[0] if len(filled) == 1 else [np.concatenate(column) for column in zip(*filled, strict=True)]
     order = in_order(joined[0], joined[1], joined[4])
     columns_in_order = [column[order] for column in joined]
-    if len(known) > 1 and context.timeline.devices:
+    if len(filled) > 1 and context.timeline.devices:
         columns_in_order = _once_a_thread(columns_in_order)
     start, end, cause, region, thread, call, is_page, batch_bytes = columns_in_order
     region, thread = regions[region], thin(thread)
@@ -289,7 +289,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
         _, stretch = ranked(call)
         lengths = group_sums(stretch, end - start, int(stretch.max(initial=-1)) + 1)
         long = np.flatnonzero(lengths >= PHASE_SHARE * context.longest_window_ns)
-        alike = np.array([np.count_nonzero(lengths >= lengths[one] // 2) for one in long.tolist()], np.int64)
+        alike = np.array([np.count_nonzero(lengths >= lengths[row] // 2) for row in long.tolist()], np.int64)
         is_phase = np.zeros(len(lengths), bool)
         is_phase[long[alike <= PHASE_ALIKE]] = True
         kind[is_phase[stretch] & ~messages] = Idleness.PHASE
@@ -325,9 +325,9 @@ def _in_operators(context: RuleContext, start_ns: Int) -> Bool:
 def _once_a_thread(columns: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """Pieces by start, without the time in which several devices idle for the same thread: it does that once."""
     start, end, thread = columns[0].copy(), columns[1], columns[4]
-    for one in unique(thread).tolist():
-        mine = np.flatnonzero(thread == one)
-        start[mine[1:]] = np.maximum(start[mine[1:]], np.maximum.accumulate(end[mine])[:-1])
+    for number in unique(thread).tolist():
+        own = np.flatnonzero(thread == number)
+        start[own[1:]] = np.maximum(start[own[1:]], np.maximum.accumulate(end[own])[:-1])
     kept = np.flatnonzero(start < end)
     kept = kept[in_order(start[kept], end[kept], thread[kept])]
     return [start[kept], *(column[kept] for column in columns[1:])]
@@ -335,11 +335,11 @@ def _once_a_thread(columns: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]
 
 def _takes_next(context: RuleContext, start_ns: Int, thread: npt.NDArray[Any]) -> Bool:
     """Mask over pieces: those that begin while an iterator written in Python gives the next element."""
-    frames, found = context.trace.frames, np.zeros(len(start_ns), bool)
+    frames, takes = context.trace.frames, np.zeros(len(start_ns), bool)
     for number in unique(thread).tolist() if len(frames) else ():
-        mine = np.flatnonzero(thread == number)
-        found[mine] = contains(frames.within(number, "__next__"), start_ns[mine]) >= 0
-    return found
+        own = np.flatnonzero(thread == number)
+        takes[own] = contains(frames.within(number, "__next__"), start_ns[own]) >= 0
+    return takes
 
 
 def _library_starts(context: RuleContext, device: DeviceTimeline) -> list[Int]:
@@ -347,17 +347,17 @@ def _library_starts(context: RuleContext, device: DeviceTimeline) -> list[Int]:
     up, between its calls: these count by themselves."""
     parts, calls = device.segments, context.calls
     rows = np.flatnonzero((parts.cause == Cause.INIT) & (parts.thread >= 0))
-    found: list[list[Int]] = [[np.empty(0, np.int64)] * 5]
+    columns_of: list[list[Int]] = [[np.empty(0, np.int64)] * 5]
     for thread in unique(parts.thread[rows]).tolist():
         starting, own = context.timeline.host_state.starting(thread), calls.rows_of(thread)
-        mine = rows[parts.thread[rows] == thread] if len(starting.start) else rows[:0]
-        if len(mine):
+        members = rows[parts.thread[rows] == thread] if len(starting.start) else rows[:0]
+        if len(members):
             between = subtract(starting, IntervalSet(calls.start_ns[own], calls.end_ns[own]))
-            pieces = overlay(between, IntervalSet(parts.start_ns[mine], parts.end_ns[mine]))
-            of = mine[pieces.right]
+            pieces = overlay(between, IntervalSet(parts.start_ns[members], parts.end_ns[members]))
+            of = members[pieces.right]
             columns = (pieces.start, pieces.end, parts.cause[of], parts.region[of], parts.thread[of])
-            found.append([column.astype(np.int64) for column in columns])
-    return [np.concatenate(column) for column in zip(*found, strict=True)]
+            columns_of.append([column.astype(np.int64) for column in columns])
+    return [np.concatenate(column) for column in zip(*columns_of, strict=True)]
 
 
 def _for_first_batch(context: RuleContext, pieces: HostPieces) -> Rows:
@@ -376,8 +376,10 @@ def _outside_of_parts(context: RuleContext) -> Bool:
     """Mask over regions: those whose names do not say what the host does there: the root, the step and what is around
     it, and all that were found, not annotated."""
     tree, step = context.tree, context.timeline.step_region
-    around = {ROOT} if step is None else {ROOT, *(one for one in range(len(tree)) if context.subtree(one)[step])}
-    return np.array([one in around or is_found(domain) for one, domain in enumerate(tree.domain)], bool)
+    around = (
+        {ROOT} if step is None else {ROOT, *(number for number in range(len(tree)) if context.subtree(number)[step])}
+    )
+    return np.array([number in around or is_found(domain) for number, domain in enumerate(tree.domain)], bool)
 
 
 def _among_steps(context: RuleContext, end_ns: Int) -> Bool:
@@ -393,7 +395,7 @@ def _among_steps(context: RuleContext, end_ns: Int) -> Bool:
 
 def _of_threads(context: RuleContext, users: Int) -> list[list[npt.NDArray[Any]]]:
     """Start, end, cause, region, thread and stretch of what the annotated threads do, for each of them."""
-    found, taken = [], 0
+    stretches, taken = [], 0
     for account in context.timeline.threads:
         parts = account.segments
         of_host = is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED))
@@ -404,9 +406,9 @@ def _of_threads(context: RuleContext, users: Int) -> list[list[npt.NDArray[Any]]
         begins, of_user = np.ones(len(start), bool), users[region]
         begins[1:] = (start[1:] != end[:-1]) | (of_user[1:] != of_user[:-1])
         stretch = np.cumsum(begins) + taken
-        found.append([*chosen, NOTHING - stretch, *[np.zeros(len(start), np.int64)] * 2])
+        stretches.append([*chosen, NOTHING - stretch, *[np.zeros(len(start), np.int64)] * 2])
         taken = int(stretch.max(initial=taken))
-    return found
+    return stretches
 
 
 def _between_steps(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool:
@@ -447,7 +449,7 @@ def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
     wanted = pick(leaders, pick(calls.thread, launch, NOTHING), NOTHING)
     for number in unique(wanted[wanted >= 0]).tolist():
         of_threads = [calls.rows_of(thread) for thread in np.flatnonzero(leaders == number).tolist()]
-        rows = np.concatenate([np.arange(mine.start, mine.stop) for mine in of_threads])
+        rows = np.concatenate([np.arange(calls_of.start, calls_of.stop) for calls_of in of_threads])
         rows = rows[in_order(calls.start_ns[rows])]
         chosen = wanted == number
         following[chosen] = np.append(rows, NOTHING)[np.searchsorted(calls.start_ns[rows], end[chosen], side="left")]
@@ -468,7 +470,7 @@ def _fed(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool:
         total = pieces.total_ns(inside)
         if total < context.least_ns or _slept_on(context, pieces, inside).get("poll", 0) < FEEDING * total:
             continue
-        if any(one.is_process and one.busy >= FEEDING for one in workers(context, pieces.intervals(inside))):
+        if any(worker.is_process and worker.busy >= FEEDING for worker in workers(context, pieces.intervals(inside))):
             fed[waits[pieces.region[waits] == region]] = True
     if not len(context.calls):
         return fed
@@ -486,7 +488,7 @@ def _fed(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool:
         inside_waits = pieces.intervals(held)
         if inside_waits.total < context.least_ns or started_processes(context, inside_waits):
             continue
-        is_fed = any(one.is_feeder and one.busy >= FEEDING for one in workers(context, inside_waits))
+        is_fed = any(worker.is_feeder and worker.busy >= FEEDING for worker in workers(context, inside_waits))
         if is_fed or keeps_up_with_steps(context, inside_waits):
             fed[held] = True
     return fed
@@ -505,8 +507,8 @@ def places(context: RuleContext, rows: Rows) -> list[Place]:
     count = group_counts(group, len(large) + 1)
     *of_large, rest = np.split(into_groups(group, rows, count), np.cumsum(count)[:-1])
     by_region = [
-        Place(one, mine, int(total[one]), _count_stretches(pieces, mine))
-        for one, mine in zip(large.tolist(), of_large, strict=True)
+        Place(number, region_rows, int(total[number]), _count_stretches(pieces, region_rows))
+        for number, region_rows in zip(large.tolist(), of_large, strict=True)
     ]
     if pieces.total_ns(rest) >= context.least_ns:
         by_region.append(place_at(context, context.place(pieces.region[rest], pieces.length_ns[rest]), rest))
@@ -553,7 +555,7 @@ def behind_input(context: RuleContext) -> str:
         pieces = host_pieces(context)
     except CannotCheckError:
         return ""
-    waits = [pieces.intervals(place.rows) for place in places(context, pieces.of_kind(Idleness.INPUT))]
+    waits = [pieces.intervals(input_place.rows) for input_place in places(context, pieces.of_kind(Idleness.INPUT))]
     return " (worth it once the GPU no longer waits for input)" if is_held_by_input(context, waits) else ""
 
 
@@ -622,8 +624,8 @@ def hot_functions(context: RuleContext, rows: Rows, threads: Iterable[int] | Non
     inside = pieces.intervals(rows)
     for level in ("python", "user"):
         spots = hottest(context.trace, chosen, inside, limit=MOST_HOTSPOTS, level=level)
-        if known := tuple(spot for spot in spots if spot.symbol != UNKNOWN):
-            return known
+        if named := tuple(spot for spot in spots if spot.symbol != UNKNOWN):
+            return named
     return ()
 
 
@@ -645,12 +647,12 @@ def examples(context: RuleContext, rows: Rows, does: str) -> tuple[Example, ...]
     calls, index = _stretches(pieces.call[rows])
     length, start = group_sums(index, pieces.length_ns[rows], len(calls)), np.full(len(calls), np.iinfo(np.int64).max)
     np.minimum.at(start, index, pieces.start_ns[rows])
-    found = []
+    shown = []
     for number in largest(length, 3, start).tolist():
         until = f" until {context.call_name(int(calls[number]))}" if calls[number] >= 0 else " until the end"
         what = f"the host {does}{until if calls[number] >= NOTHING else ''}"
-        found.append(Example(int(start[number]), int(length[number]), what))
-    return tuple(found)
+        shown.append(Example(int(start[number]), int(length[number]), what))
+    return tuple(shown)
 
 
 def times(place: Place) -> str:

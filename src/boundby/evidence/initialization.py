@@ -48,8 +48,8 @@ class WarmOption(Struct, frozen=True):
 
 def warm_option(context: RuleContext) -> WarmOption | None:
     """The option by which the program was told to warm up; None where there is none."""
-    found = None if is_training(context) else _WARM_OPTION.search(context.trace.command or "")
-    return WarmOption(found[0], int(found[1])) if found else None
+    option = None if is_training(context) else _WARM_OPTION.search(context.trace.command or "")
+    return WarmOption(option[0], int(option[1])) if option else None
 
 
 def rest_after_steps(context: RuleContext, steps: int) -> str:
@@ -326,15 +326,15 @@ def _who(context: RuleContext, inside: IntervalSet) -> tuple[str, ...]:
     ranges = trace.ranges
     names = unique(ranges.name[(contains(inside, ranges.start_ns) >= 0)]).tolist()
     texts = [trace.names[name] for name in names]
-    if found := _compilers(texts):
-        return found
+    if compilers := _compilers(texts):
+        return compilers
     if trace.captured.backtraces:
         stacks = trace.backtraces.load()
         frames: set[str] = set()
         for stack in unique(stacks.events.stack[contains(inside, stacks.events.start_ns) >= 0]).tolist():
             frames |= {file_name(stacks.module(frame)) for frame in stacks.frames_of(stack).tolist()}
-        if found := _compilers(sorted(frames)):
-            return found
+        if compilers := _compilers(sorted(frames)):
+            return compilers
     return _compilers([trace.names[name] for name in unique(context.operations.name).tolist() if name >= 0])
 
 

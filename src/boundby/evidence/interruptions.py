@@ -110,7 +110,7 @@ def _usual(kind: npt.NDArray[np.intp], duration_ns: Int) -> tuple[npt.NDArray[np
 def interruptions(context: RuleContext) -> tuple[Interruptions, ...]:
     """Of every device on which they look like slices of time."""
     work, table, calls = device_work(context), context.operations, context.calls
-    found = []
+    kinds_of = []
     for device in context.timeline.devices:
         # Gaps before operations that were launched before the one before them on their stream had ended.
         of_device = _on_device(context, device.index)
@@ -142,18 +142,18 @@ def interruptions(context: RuleContext) -> tuple[Interruptions, ...]:
             continue
         common, share = _common(length)
         if share >= CONCENTRATED:
-            found.append(Interruptions(device.index, chosen, length, int(held.sum()), common, kinds))
-    return tuple(found)
+            kinds_of.append(Interruptions(device.index, chosen, length, int(held.sum()), common, kinds))
+    return tuple(kinds_of)
 
 
 def held_up_ns(context: RuleContext, rows: Rows) -> int:
     """How long these operations were held up, while they ran, by whoever else uses their device: of their durations,
     what is not theirs."""
-    found = 0
+    total_ns = 0
     for item in interruptions(context):
         running = slice(0, item.in_kernels)  # before those that had not begun
-        found += int(item.length_ns[running][np.isin(item.rows[running], rows)].sum())
-    return found
+        total_ns += int(item.length_ns[running][np.isin(item.rows[running], rows)].sum())
+    return total_ns
 
 
 def _common(length: Int) -> tuple[tuple[int, ...], float]:
@@ -176,7 +176,7 @@ def _common(length: Int) -> tuple[tuple[int, ...], float]:
 def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
     """Of every device on which kernels of nearly all kinds are slower at one time than at another."""
     work, table = device_work(context), context.operations
-    found = []
+    slow = []
     for device in context.timeline.devices:
         rows = _alone(context, _on_device(context, device.index))
         duration_ns = work.duration_ns[rows]
@@ -191,13 +191,13 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
         at = [0, *places(table.start_ns[rows], np.array(begins, np.int64)).tolist(), len(duration_ns)]
         parts = [slice(first, stop) for first, stop in itertools.pairwise(at)]
         count = np.stack([group_counts(kind[part], kinds) for part in parts], axis=1)
-        known = count >= LEAST_IN_PART
-        everywhere = known.sum(axis=1) >= PARTS - 1  # what runs nearly all the time can be compared
+        is_enough = count >= LEAST_IN_PART
+        everywhere = is_enough.sum(axis=1) >= PARTS - 1  # what runs nearly all the time can be compared
         if everywhere.sum() < LEAST_KINDS:
             continue
         usual = np.full((kinds, PARTS), np.nan)
         for number, part in enumerate(parts):
-            of_kind, some = count[:, number], np.flatnonzero(known[:, number])
+            of_kind, some = count[:, number], np.flatnonzero(is_enough[:, number])
             by_kind, stop = into_groups(kind[part], duration_ns[part], of_kind), np.cumsum(of_kind)[some]
             middle = order_statistics(by_kind, stop - of_kind[some], stop, of_kind[some, None] // 2)
             usual[some, number] = np.maximum(middle[:, 0], 1)  # a clock's tick, at least
@@ -213,7 +213,7 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
         duration, slower = duration_ns.astype(np.float64), np.repeat(of_part / of_part[fastest], np.diff(at))
         extra = np.clip(duration / np.maximum(slower, 1) - duration, None, 0)
         compared = everywhere[kind]
-        found.append(
+        slow.append(
             Slowdown(
                 device.index,
                 float(median(known_ratio)),
@@ -223,4 +223,4 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
                 slowest,
             )
         )
-    return tuple(found)
+    return tuple(slow)

@@ -51,7 +51,9 @@ _TRAINS = expression(r"backward|[wd]grad|optimi[sz]er|train|adam|sgd|multi_tenso
 def is_training(context: RuleContext) -> bool:
     """Whether a kernel or a region has a name that only programs have which train."""
     names, used = context.trace.names, unique(context.operations.name)
-    return any(map(_TRAINS.search, (*context.tree.name, *(names[one] for one in used.tolist() if one >= 0))))
+    return any(
+        map(_TRAINS.search, (*context.tree.name, *(names[name_id] for name_id in used.tolist() if name_id >= 0)))
+    )
 
 
 class Attention(Struct, frozen=True):
@@ -169,8 +171,8 @@ def _differs(name: npt.NDArray[np.integer], number: npt.NDArray[np.integer], cha
     """Mask over chains: those of more than one kernel. One that repeats is a loop over data, which nothing fuses.
     ``name`` and ``number`` (of the chain) of each link, in order."""
     changes = (name[1:] != name[:-1]) & (number[1:] == number[:-1])
-    found: Bool = np.bincount(number[1:][changes], minlength=chains) > 0
-    return found
+    differs: Bool = np.bincount(number[1:][changes], minlength=chains) > 0
+    return differs
 
 
 def _named(context: RuleContext, pattern: re.Pattern[str]) -> Bool:
@@ -187,8 +189,8 @@ class Occupancy(Struct, frozen=True):
 
 def theoretical_occupancy(facts: GpuFacts, threads: int, registers: int, shared_bytes: int) -> Occupancy | None:
     """The occupancy of a kernel that has blocks enough; None where the hardware or the shape is not told."""
-    known = (facts.warps_per_multiprocessor, facts.registers_per_multiprocessor, threads, registers)
-    if not all(known):
+    limits_known = (facts.warps_per_multiprocessor, facts.registers_per_multiprocessor, threads, registers)
+    if not all(limits_known):
         return None
     warps = -(-threads // WARP)
     of_warp = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
@@ -221,8 +223,8 @@ LOOKED_AT, MANY_LAUNCHES = LIST, MANY
 
 def kernel_word(label: str) -> str:
     """The kernel's name in code: without what is said of it in brackets."""
-    found = re.search(r"\w+", label)
-    return found[0] if found else "KERNEL"
+    word = re.search(r"\w+", label)
+    return word[0] if word else "KERNEL"
 
 
 def kernel_search(context: RuleContext, label: str) -> str:
@@ -283,29 +285,31 @@ def limits(context: RuleContext, rows: Rows) -> tuple[str, ...]:
     work = device_work(context)
     longest = int(rows[np.argmax(work.duration_ns[rows])])
     blocks, threads = int(work.blocks[longest]), int(work.threads[longest])
-    multiprocessors, found = int(work.multiprocessors[longest]), []
+    multiprocessors, reasons = int(work.multiprocessors[longest]), []
     if 0 < blocks * threads < WARP:
-        found.append(f"it runs {counted(blocks * threads, 'thread', 'threads')} of the thousands that the GPU can hold")
+        reasons.append(
+            f"it runs {counted(blocks * threads, 'thread', 'threads')} of the thousands that the GPU can hold"
+        )
     elif 0 < blocks <= HALF * multiprocessors:
-        found.append(
+        reasons.append(
             f"its {counted(blocks, 'block uses', 'blocks use')} {percent(blocks / multiprocessors)} of the GPU's "
             f"{multiprocessors} multiprocessors"
         )
     if is_slow_double(context, longest):
         gpu = context.trace.gpus[int(context.operations.device[longest])].name
-        found.append(
+        reasons.append(
             f"judging by its full name it computes in FP64, which {gpu} does at 1/32 of its FP32 speed or less"
         )
     if shrinks := _shrinks(context, rows):
-        found.append(shrinks)
+        reasons.append(shrinks)
     length_ns = np.sort(work.duration_ns[rows].astype(np.int64))[::-1]
     few = int(np.searchsorted(np.cumsum(length_ns), HALF * length_ns.sum())) + 1
     if len(rows) >= MANY_LAUNCHES and few <= LOOKED_AT:
-        found.append(
+        reasons.append(
             f"{few} of its {count(len(rows))} launches hold half of its time: {duration(int(length_ns[0]))} the "
             f"longest, {duration(round(median(length_ns)))} the median"
         )
-    return tuple(found)
+    return tuple(reasons)
 
 
 def _shrinks(context: RuleContext, rows: Rows) -> str:

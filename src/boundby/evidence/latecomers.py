@@ -77,9 +77,9 @@ def collectives(context: RuleContext) -> Collectives | None:
 def is_exchange(context: RuleContext) -> bool:
     """Whether most communication hands data to chosen ranks (send and receive, all-to-all, experts' tokens), which no
     backward pass makes ready bit by bit, as it does gradients."""
-    table, names, told = context.operations, context.trace.names, context.trace.collectives.name
+    table, names, names_of = context.operations, context.trace.names, context.trace.collectives.name
     rows = np.flatnonzero(table.is_communication)
-    of_name = pick(told, table.collective[rows], -1)
+    of_name = pick(names_of, table.collective[rows], -1)
     kinds, which = ranked(np.where(of_name >= 0, of_name, table.name[rows]))
     length_ns = np.bincount(which, (table.end_ns - table.start_ns)[rows], len(kinds))
     chosen = [bool(_EXCHANGES.search(names[kind])) for kind in kinds.tolist()]
@@ -158,7 +158,7 @@ def latecomer(context: RuleContext, region: int) -> Late | None:
     start, end = (time[rows[order]].reshape(len(distinct), -1) for time in (trace.ranges.start_ns, trace.ranges.end_ns))
     last, length = np.argmax(start, axis=0), end - start
     waited = np.clip(np.minimum(end, start.max(axis=0)) - start, 0, None).sum(axis=0)
-    of_each = np.array([int(waited[last == one].sum()) for one in range(len(distinct))])
+    of_each = np.array([int(waited[last == place_id].sum()) for place_id in range(len(distinct))])
     late = int(np.argmax(of_each))
     if of_each[late] < MOSTLY * waited.sum() or not waited.sum():
         return None
@@ -172,8 +172,8 @@ def latecomer(context: RuleContext, region: int) -> Late | None:
 
 def who(trace: Trace, process: int) -> str:
     """``rank 3``, or the process where no rank is told."""
-    known = trace.ranks.get(process)
-    return f"process {trace.processes[process].pid}" if known is None else f"rank {known}"
+    rank = trace.ranks.get(process)
+    return f"process {trace.processes[process].pid}" if rank is None else f"rank {rank}"
 
 
 class Messages(Struct, frozen=True):
@@ -240,7 +240,7 @@ def _passed(context: RuleContext) -> _Passed:
     rows = np.flatnonzero(one_way)
     since, until, held_in = calls.start_ns[rows].copy(), calls.end_ns[rows].copy(), rows.copy()
     for thread in unique(calls.thread[rows]).tolist():
-        mine, of_thread = calls.thread[rows] == thread, calls.rows_of(thread)
-        own = held(calls.take(of_thread), kind[of_thread], rows[mine] - of_thread.start)
-        since[mine], until[mine], held_in[mine] = own[0], own[1], own[2] + of_thread.start
+        is_here, of_thread = calls.thread[rows] == thread, calls.rows_of(thread)
+        own = held(calls.take(of_thread), kind[of_thread], rows[is_here] - of_thread.start)
+        since[is_here], until[is_here], held_in[is_here] = own[0], own[1], own[2] + of_thread.start
     return _Passed(rows, other_ends(trace, rows, is_send[rows]), since, until, held_in, is_send[rows])

@@ -243,15 +243,15 @@ def _cut(token: Int, repeats: Bool, breaks: Bool, is_kernel: Bool) -> tuple[Bool
     starts = np.flatnonzero(begins)
     times: dict[int, int] = {}
     sample: dict[int, Int] = {}
-    known: dict[bytes, tuple[int, int]] = {}  # stretches are alike: those of every step, say
+    periods: dict[bytes, tuple[int, int]] = {}  # stretches are alike: those of every step, say
     for number in np.flatnonzero(is_long).tolist():
         first, length = int(starts[number - 1]), int(size[number])
         stretch_of = token[first : first + length]
         key = stretch_of.tobytes() + is_kernel[first : first + length].tobytes()
-        if key not in known:
+        if key not in periods:
             period = _period(stretch_of)
-            known[key] = period, int(is_kernel[first : first + period].sum())
-        period, unit = known[key]
+            periods[key] = period, int(is_kernel[first : first + period].sum())
+        period, unit = periods[key]
         times[unit] = times.get(unit, 0) - (-length // period)
         sample.setdefault(unit, token[first : first + period])
     units = tuple(sorted(times.items(), key=lambda item: (-item[0] * item[1], -item[0])))
@@ -261,13 +261,16 @@ def _cut(token: Int, repeats: Bool, breaks: Bool, is_kernel: Bool) -> tuple[Bool
 
 def _turns(launched: Int, unit: Int) -> int:
     """How often a sequence comes among all launches, one after another."""
-    found = np.ones(max(len(launched) - len(unit) + 1, 0), bool)
+    is_start = np.ones(max(len(launched) - len(unit) + 1, 0), bool)
     for step in range(GRAM):
-        found &= launched[step : step + len(found)] == unit[step]
+        is_start &= launched[step : step + len(is_start)] == unit[step]
     times, free = 0, 0
-    for place in np.flatnonzero(found).tolist():
-        if place >= free and np.count_nonzero(launched[place : place + len(unit)] == unit) / len(unit) >= ALIKE:
-            times, free = times + 1, place + len(unit)
+    for position in np.flatnonzero(is_start).tolist():
+        if (
+            position >= free
+            and np.count_nonzero(launched[position : position + len(unit)] == unit) / len(unit) >= ALIKE
+        ):
+            times, free = times + 1, position + len(unit)
     return times
 
 
@@ -282,25 +285,25 @@ def _period(token: Int) -> int:
     if (token[1:] == token[:-1]).all():  # one kernel again and again
         return min(len(token), MOST_LAUNCHES)
     gram = token[:GRAM]
-    places = np.flatnonzero(token == gram[0])
-    places = places[(places >= LEAST_LAUNCHES) & (places <= min(len(token) - GRAM, LONGEST_TURN))]
-    for place in places.tolist():
-        begins_alike = np.array_equal(token[place : place + GRAM], gram)
-        if begins_alike and _is_alike(token[: place + MOST_LAUNCHES], place) and _is_alike(token, place):
-            return int(place)
+    positions = np.flatnonzero(token == gram[0])
+    positions = positions[(positions >= LEAST_LAUNCHES) & (positions <= min(len(token) - GRAM, LONGEST_TURN))]
+    for position in positions.tolist():
+        begins_alike = np.array_equal(token[position : position + GRAM], gram)
+        if begins_alike and _is_alike(token[: position + MOST_LAUNCHES], position) and _is_alike(token, position):
+            return int(position)
     return min(len(token), MOST_LAUNCHES)
 
 
 def _spread(calls: Calls, neutral: Rows, call: Rows, part: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """Give each call the part of the launch it is, or (queries, attributes, events) of the next one on its thread."""
-    found = np.full(len(calls) + 1, -1, np.int8)
-    found[call.astype(np.intp)] = part  # rows of 32 bits take NumPy three times as long
+    part_of = np.full(len(calls) + 1, -1, np.int8)
+    part_of[call.astype(np.intp)] = part  # rows of 32 bits take NumPy three times as long
     last = np.append(np.diff(neutral) != 1, True)[: len(neutral)]  # of neutral calls in a row
     following = neutral[last][np.cumsum(last) - last] + 1
     following[following == len(calls)] = -1
     alike = calls.thread[following] == calls.thread[neutral]
-    found[neutral[alike]] = found[following[alike]]
-    return found[:-1]
+    part_of[neutral[alike]] = part_of[following[alike]]
+    return part_of[:-1]
 
 
 # Work cut into chunks: copies of one size and kernels that take less time to run than to call, and how long the same
@@ -393,15 +396,17 @@ def saving_by_size(context: RuleContext, of: Chunks) -> SavingNs:
     blocks, room = work.blocks[of.kernels], work.multiprocessors[of.kernels]
     fills = float(median(room / blocks)) if (blocks > 0).all() and (room > 0).all() else 1.0
     kernels_ns = int(work.duration_ns[of.kernels].sum()) / max(min(fills, larger), 1.0)
-    best = max(*(one + other for one, other in zip(starts, moved, strict=True)), kernels_ns, of.calls_ns / larger)
+    best = max(
+        *(starts_ns + other for starts_ns, other in zip(starts, moved, strict=True)), kernels_ns, of.calls_ns / larger
+    )
     worst = sum(starts) + sum(moved) / RATE_LEAST + kernels_ns + of.calls_ns / larger
     return max(round(of.span_ns - worst), 0), max(round(of.span_ns - best), 0)
 
 
 def _rate(context: RuleContext, copies: Rows) -> float:
     """What large copies reach, in bytes per nanosecond: by the link, else what these do."""
-    told = link_rate(context, int(context.operations.device[copies[0]]))
-    return max(told[0] if told else 0.0, bandwidth_of(context, copies))
+    link = link_rate(context, int(context.operations.device[copies[0]]))
+    return max(link[0] if link else 0.0, bandwidth_of(context, copies))
 
 
 class Items(Struct, frozen=True):
@@ -422,12 +427,12 @@ class Items(Struct, frozen=True):
         """What one round in place of all saves: at least the launches and waits of the others; at most all of their
         time, but that of kernels which fill the GPU, since these take as long for all items as one after the other."""
         left, inside = 1 - 1 / self.each, context.subtree(self.region)
-        found = context.saving((Cause.SYNC.key, Cause.CUDA_API.key), regions=inside)
-        if found is None:
+        saved = context.saving((Cause.SYNC.key, Cause.CUDA_API.key), regions=inside)
+        if saved is None:
             return None
         time = context.figures.inclusive[self.region] // max(len(context.timeline.devices), 1)
         most_ns = int(time.sum()) - (0 if self.has_small_grids else int(time[Cause.GPU_COMPUTE]))
-        return round(left * min(found[0], most_ns)), round(left * most_ns)
+        return round(left * min(saved[0], most_ns)), round(left * most_ns)
 
 
 @once
@@ -438,8 +443,8 @@ def items(context: RuleContext) -> Items | None:
         return None
     blocks, room = work.blocks[of.operation], work.multiprocessors[of.operation]
     is_small = not bool(((blocks >= room) & (room > 0)).mean() > HALF)
-    found = _named(context) or _waited_for(context)
-    return found and Items(*found, has_small_grids=is_small)
+    item_sizes = _named(context) or _waited_for(context)
+    return item_sizes and Items(*item_sizes, has_small_grids=is_small)
 
 
 def _named(context: RuleContext) -> tuple[int, int, int, bool] | None:

@@ -187,15 +187,17 @@ def _named(trace: Trace, command: str) -> str:
 
 def _failed(end: ProgramEnd, has_started: bool, program: str) -> NoGpuWork:
     """To record again comes after the mend: the same command fails again."""
-    place = f" ({end.where})" if end.where and end.where not in end.words else ""
-    known = (
-        (title.format(*found.groups()), code.format(*found.groups()).replace("PROGRAM", program), found)
+    where = f" ({end.where})" if end.where and end.where not in end.words else ""
+    known_ends = (
+        (title.format(*match.groups()), code.format(*match.groups()).replace("PROGRAM", program), match)
         for said, title, code in _MENDS
-        if (found := said.search(end.words))
+        if (match := said.search(end.words))
     )
-    mend, code, found = next(known, (f"Fix {end.where}" if end.where else "Let the program run to its end", "", None))
-    if found is not None and code.startswith("find "):  # what is not where the command has it
-        program = re.sub(rf"(?<!\S)\S*\b(?={re.escape(found[1])}(?!\S))", "FOLDER/", program)
+    mend, code, match = next(
+        known_ends, (f"Fix {end.where}" if end.where else "Let the program run to its end", "", None)
+    )
+    if match is not None and code.startswith("find "):  # what is not where the command has it
+        program = re.sub(rf"(?<!\S)\S*\b(?={re.escape(match[1])}(?!\S))", "FOLDER/", program)
     again = _RECORD_AGAIN.replace("PROGRAM", program)
     response = FirstResponse(
         "no_gpu_work.failed",
@@ -205,7 +207,7 @@ def _failed(end: ProgramEnd, has_started: bool, program: str) -> NoGpuWork:
         code=f"{code}\n{again}" if code else "",
         where=_line(end.where or ""),
     )
-    return NoGpuWork("failed", f"{end.words}{place}".strip(), has_started, response)
+    return NoGpuWork("failed", f"{end.words}{where}".strip(), has_started, response)
 
 
 def _line(where: str) -> CodeLine | None:

@@ -47,12 +47,12 @@ class Operators(Struct, frozen=True):
 
     def chain(self, call: int) -> tuple[str, ...]:
         """Operators around a call, innermost first, up to the innermost range that is the user's."""
-        found: list[str] = []
+        names: list[str] = []
         row = self.of_range[call]
         while row >= 0:
-            found.append(self.names[self._name_of_range[row]])
+            names.append(self.names[self._name_of_range[row]])
             row = int(self._enclosing[row])
-        return tuple(found)
+        return tuple(names)
 
 
 def operators_of(timeline: Timeline) -> Operators:
@@ -141,7 +141,7 @@ def sources_of(timeline: Timeline, rows: npt.NDArray[np.integer], limit: int = 8
     @cache
     def frames_of(python: int, binary: int) -> tuple[str, ...]:
         frames = stacks.frames_of(python).tolist()
-        own = [place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))]
+        own = [index for index, frame in enumerate(frames) if is_user_python(stacks.module(frame))]
         frames = frames[own[0] if own else 0 :] or [
             frame
             for frame in stacks.frames_of(binary).tolist()
@@ -166,11 +166,11 @@ def stacks_of_calls(timeline: Timeline, calls: npt.NDArray[np.integer]) -> tuple
         lines = [[CodeLine(frame.file, frame.line or None, frame.function) for frame in frames] for frames in opened]
         return [*range(len(calls))], lines
     stacks = trace.backtraces.load()
-    found = _python_stacks(timeline, stacks, calls)
+    stacks_found = _python_stacks(timeline, stacks, calls)
     for source in (StackSource.CUDA, StackSource.OS):  # a call of the system inside it has the same callers
-        rest = np.flatnonzero(found == NOTHING)
-        found[rest] = _binary_stacks(timeline, stacks, calls[rest], source)
-    distinct, number = np.unique(found, return_inverse=True)
+        rest = np.flatnonzero(stacks_found == NOTHING)
+        stacks_found[rest] = _binary_stacks(timeline, stacks, calls[rest], source)
+    distinct, number = np.unique(stacks_found, return_inverse=True)
     return number.tolist(), [
         [_line_of(stacks, frame) for frame in stacks.frames_of(stack).tolist()] for stack in distinct.tolist()
     ]
@@ -203,35 +203,35 @@ def _python_stacks(timeline: Timeline, stacks: Backtraces, rows: npt.NDArray[np.
     before, after = np.maximum(rows - 1, 0), np.minimum(rows + 1, last)
     np.maximum(low, calls.end_ns[before], out=low, where=(rows > 0) & (calls.thread[before] == thread))
     np.minimum(high, calls.start_ns[after], out=high, where=(rows < last) & (calls.thread[after] == thread))
-    found = np.full(len(rows), NOTHING, np.int32)
-    for mine, times, taken in _taken_on(stacks, StackSource.PYTHON, thread):
-        first, stop = places(times, low[mine]), places(times, high[mine])
-        following = np.clip(places(times, start[mine]), first, stop)
+    stack_of = np.full(len(rows), NOTHING, np.int32)
+    for own, times, taken in _taken_on(stacks, StackSource.PYTHON, thread):
+        first, stop = places(times, low[own]), places(times, high[own])
+        following = np.clip(places(times, start[own]), first, stop)
         preceding = following - 1
-        time_before, time_after = (times[np.clip(place, 0, len(times) - 1)] for place in (preceding, following))
-        late = np.where(following < stop, np.maximum(time_after - end[mine], 0), np.iinfo(np.int64).max)
-        is_before = (preceding >= first) & (start[mine] - time_before <= late)
+        time_before, time_after = (times[np.clip(index, 0, len(times) - 1)] for index in (preceding, following))
+        late = np.where(following < stop, np.maximum(time_after - end[own], 0), np.iinfo(np.int64).max)
+        is_before = (preceding >= first) & (start[own] - time_before <= late)
         nearest = np.where(is_before, np.maximum(places(times, time_before), first), following)
         seen = first < stop
-        found[mine[seen]] = taken[nearest[seen]]
-    return stacks.not_empty(found)
+        stack_of[own[seen]] = taken[nearest[seen]]
+    return stacks.not_empty(stack_of)
 
 
 def _binary_stacks(
     timeline: Timeline, stacks: Backtraces, rows: npt.NDArray[np.integer], source: StackSource
 ) -> Int32Array:
     """Of each call the first backtrace that was taken in it; NOTHING."""
-    found = np.full(len(rows), NOTHING, np.int32)
+    stack_of = np.full(len(rows), NOTHING, np.int32)
     if not timeline.trace.captured.backtraces:
-        return found
+        return stack_of
     calls = timeline.calls
     start = calls.start_ns[rows]
     until = np.maximum(calls.end_ns[rows], start + 1)
-    for mine, times, taken in _taken_on(stacks, source, calls.thread[rows]):
-        first = places(times, start[mine])
-        seen = first < places(times, until[mine])
-        found[mine[seen]] = taken[first[seen]]
-    return stacks.not_empty(found)
+    for own, times, taken in _taken_on(stacks, source, calls.thread[rows]):
+        first = places(times, start[own])
+        seen = first < places(times, until[own])
+        stack_of[own[seen]] = taken[first[seen]]
+    return stacks.not_empty(stack_of)
 
 
 def _taken_on(

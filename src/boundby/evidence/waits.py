@@ -187,11 +187,11 @@ def operator_sync(chain: Sequence[str], *, is_read: bool, is_fed: bool) -> Opera
             if is_read or is_fed:
                 return TO_HOST if is_read else TO_DEVICE
             continue
-        found = _BY_NAME.get(name)
-        if found is BOOLEAN_INDEX and is_fed:  # not a mask: an index that lies on the host
+        wait = _BY_NAME.get(name)
+        if wait is BOOLEAN_INDEX and is_fed:  # not a mask: an index that lies on the host
             return TO_DEVICE
-        if found is not None:
-            return found
+        if wait is not None:
+            return wait
     return None
 
 
@@ -392,7 +392,7 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) 
     for key in sorted(set(keys)):
         alike = rows[is_in(of_row, [number for number, name in enumerate(keys) if name == key])]
         regions, of_region = grouped(waits.region[alike])
-        by_region = [(region, alike[place]) for region, place in zip(regions.tolist(), of_region, strict=True)]
+        by_region = [(region, alike[rows_of]) for region, rows_of in zip(regions.tolist(), of_region, strict=True)]
         worth += [(key, region, inside) for region, inside in by_region if is_worth(inside)]
         rest = np.concatenate([alike[:0], *(inside for _, inside in by_region if not is_worth(inside))])
         if is_worth(rest):
@@ -425,12 +425,12 @@ def untold_waits(context: RuleContext) -> dict[str, Rows]:
 def _by_name(context: RuleContext, rows: Rows) -> dict[str, Rows]:
     waits = waits_of(context)
     kinds, of_row = factorize(waits.operator[rows], context.calls.name[waits.call[rows]])
-    told = [
+    names_of = [
         plain_name(context.trace.names[name]) if operator == NOTHING else EVERY[operator].label
         for operator, name in kinds.tolist()
     ]
-    names = sorted(set(told))
-    of_wait = np.array([names.index(name) for name in told], np.intp)[of_row]
+    names = sorted(set(names_of))
+    of_wait = np.array([names.index(name) for name in names_of], np.intp)[of_row]
     return {name: rows[of_wait == number] for number, name in enumerate(names)}
 
 
@@ -467,15 +467,15 @@ def savings(context: RuleContext, groups: Sequence[WaitGroup]) -> list[tuple[Sav
         return [((0, group.idle_ns), {}) for group in groups]  # the account's
     together = sum(saved[2 * len(groups)])
     is_shifted = any(device.shift.shift_ns for device in context.timeline.devices)
-    found: list[tuple[SavingNs, dict[str, object]]] = []
+    savings_of: list[tuple[SavingNs, dict[str, object]]] = []
     for group, own, rest in zip(groups, saved, saved[len(groups) :], strict=False):
         last = max(together - sum(rest), 0) // 2
         both = own if own[1] >= context.least_ns else (min(own[0], last), max(own[1], last))
         if is_shifted:
             # How far ahead the host would come hangs on a clock that was corrected: the idle time right after is sure.
             both = min(both[0], group.idle_ns), both[1]
-        found.append((both, {"saving_alone_ns": sum(own) // 2, "saving_after_other_waits_ns": last}))
-    return found
+        savings_of.append((both, {"saving_alone_ns": sum(own) // 2, "saving_after_other_waits_ns": last}))
+    return savings_of
 
 
 def evidence(context: RuleContext, group: WaitGroup) -> dict[str, object]:
@@ -519,20 +519,20 @@ def examples(context: RuleContext, group: WaitGroup) -> tuple[Example, ...]:
     if len(rows) > MOST_EXAMPLES:
         rows = rows[held_ns >= np.partition(held_ns, len(rows) - MOST_EXAMPLES)[len(rows) - MOST_EXAMPLES]]
     rows = rows[np.lexsort((rows, -waits.idle_ns[rows], -waits.held_ns[rows]))]
-    found = []
+    shown = []
     for row in rows[:MOST_EXAMPLES].tolist():
         call = int(waits.call[row])
         chain = context.operators.chain(call)
         inside = f" in {' < '.join(chain[:3])}" if chain else ""
         source = "".join(f", {line}" for line in source_of(context.timeline, call, 1))
-        found.append(
+        shown.append(
             Example(
                 int(context.calls.start_ns[call]),
                 int(context.call_ns(call)),
                 f"{context.call_name(call)}{inside}{source}",
             )
         )
-    return tuple(found)
+    return tuple(shown)
 
 
 # Links of a chain: each asks for a replay of every kind that is left.

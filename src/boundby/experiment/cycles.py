@@ -300,15 +300,15 @@ def _sample(problem: _Problem, random: np.random.Generator) -> Float:
     """Sets as they are after the measurement, equally weighed."""
     state = problem.draw(PARTICLES, random)
     scores = problem.score(state)
-    told = 0.0
-    while told < 1.0:
-        step = _next_share(scores, 1.0 - told)
-        told += step
+    reached = 0.0
+    while reached < 1.0:
+        step = _next_share(scores, 1.0 - reached)
+        reached += step
         weights = np.exp(step * (scores - scores.max()))
         chosen = _resample(weights / weights.sum(), random)
         state, scores = state[chosen], scores[chosen]
         for _ in range(_MOVES):
-            state, scores = _move(problem, state, scores, told, random)
+            state, scores = _move(problem, state, scores, reached, random)
     return state
 
 
@@ -331,8 +331,8 @@ def _effective(logarithms: Float) -> float:
 def _resample(weights: Float, random: np.random.Generator) -> NDArray[np.int64]:
     """Systematic: each set as often as its weight says, give or take one."""
     number = len(weights)
-    places = (np.arange(number) + random.random()) / number
-    chosen: NDArray[np.int64] = np.minimum(np.searchsorted(np.cumsum(weights), places), number - 1)
+    points = (np.arange(number) + random.random()) / number
+    chosen: NDArray[np.int64] = np.minimum(np.searchsorted(np.cumsum(weights), points), number - 1)
     return chosen
 
 

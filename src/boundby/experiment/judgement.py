@@ -67,24 +67,24 @@ def judge(
 ) -> Proof | None:
     """What the blocks say so far; None: not even one condition was measured. ``problem``: what ended them too early."""
     paces = compare(blocks)
-    delayed = [one for one in paces.differences if one.condition.delayed]
+    delayed = [difference for difference in paces.differences if difference.condition.delayed]
     if not delayed or not paces.base:
         return None
-    found = plan.found
-    tried = {part for one in delayed for part in one.condition.delayed}
-    busy = {part: _busy(part, paces, found, report) for part in found.parts if part in tried}
+    program = plan.found
+    tried = {part for difference in delayed for part in difference.condition.delayed}
+    busy = {part: _busy(part, paces, program, report) for part in program.parts if part in tried}
     parts = tuple(busy)
-    fitted = _fit(delayed, paces, found, busy)
+    fitted = _fit(delayed, paces, program, busy)
     bound, confidence = _answer(fitted.likely)
     beyond, _ = _answer(fitted.beyond)
-    if confidence == "high" and _is_open_to_doubt(paces, fitted, found):
+    if confidence == "high" and _is_open_to_doubt(paces, fitted, program):
         confidence = "medium"
-    trace, agreement, because = _by_trace(report, bound, confidence, fitted, found)
+    trace, agreement, because = _by_trace(report, bound, confidence, fitted, program)
     return Proof(
         command=command,
         steps=sum(block.steps for block in blocks if block is not None),
         step_ns=round(paces.step_ns),
-        steps_by=told_source(found.source),
+        steps_by=told_source(program.source),
         spread_ns=_spread(paces),
         conditions=tuple(_conditions(paces)),
         parts=tuple(_part(part, plan, paces, fitted, busy[part]) for part in parts),
@@ -92,11 +92,11 @@ def judge(
         confidence=confidence,
         bound_next=beyond if bound in parts and beyond not in (UNKNOWN, OUTSIDE) else None,
         likely={name: round(share, 3) for name, share in fitted.likely.items()},
-        court_row=_court_row(bound, confidence, found),
+        court_row=_court_row(bound, confidence, program),
         bound_by_trace=trace,
         agreement=agreement,
         agreement_because=because,
-        removals=(*_removals(paces, report if found.feed else None), *removals),
+        removals=(*_removals(paces, report if program.feed else None), *removals),
         doubts=tuple(_doubts(plan, paces, fitted, blocks, problem)),
     )
 
@@ -107,9 +107,14 @@ def _fit(
     """What each part is worth, by the paces that its delays gave. ``busy``: each part's own time, where it is known."""
     measured = [
         cycles.DelayedPace(
-            one.delay_ns, one.longer_ns, one.error_ns, one.freedom, one.core_wait_ns, one.beside_core_wait_ns
+            difference.delay_ns,
+            difference.longer_ns,
+            difference.error_ns,
+            difference.freedom,
+            difference.core_wait_ns,
+            difference.beside_core_wait_ns,
         )
-        for one in delayed
+        for difference in delayed
     ]
     asleep = None if found.device else statistics.median([block.asleep_ns for block in paces.base])
     on_one_thread = found.feed is None or found.feed.kind == "main"
@@ -158,14 +163,14 @@ def _conditions(paces: Paces) -> Iterator[MeasuredCondition]:
     yield MeasuredCondition(
         delayed=(), delay_ns=0, blocks=len(paces.base), step_ns=_rounded(level - margin, level, level + margin)
     )
-    for one in paces.differences:
-        middle = level + one.value_ns
+    for difference in paces.differences:
+        middle = level + difference.value_ns
         yield MeasuredCondition(
-            delayed=one.condition.delayed,
-            delay_ns=round(float(np.mean(list(one.delay_ns.values()))) if one.delay_ns else 0.0),
-            blocks=one.blocks,
-            step_ns=_rounded(middle - one.margin_ns, middle, middle + one.margin_ns),
-            removed=one.condition.remedy,
+            delayed=difference.condition.delayed,
+            delay_ns=round(float(np.mean(list(difference.delay_ns.values()))) if difference.delay_ns else 0.0),
+            blocks=difference.blocks,
+            step_ns=_rounded(middle - difference.margin_ns, middle, middle + difference.margin_ns),
+            removed=difference.condition.remedy,
         )
 
 
@@ -200,21 +205,24 @@ def where(part: str, plan: BlockPlan) -> str:
 
 
 def _slope(part: str, paces: Paces) -> Estimate:
-    alone = [one for one in paces.differences if one.condition.delayed == (part,)]
+    alone = [difference for difference in paces.differences if difference.condition.delayed == (part,)]
     if not alone:
         return Estimate(0.0, 0.0, 0.0)
-    largest = max(alone, key=lambda one: one.delay_ns[part])
+    largest = max(alone, key=lambda difference: difference.delay_ns[part])
     delay = max(largest.delay_ns[part], 1.0)
     value, margin = largest.value_ns / delay, largest.margin_ns / delay
     return Estimate(round(value, 3), round(value - margin, 3), round(value + margin, 3))
 
 
 def _removals(paces: Paces, report: Report | None) -> Iterator[Removal]:
-    for one in paces.differences:
-        if one.condition.remedy:
-            measured = (round(-one.value_ns - one.margin_ns), round(-one.value_ns + one.margin_ns))
-            promised = promised_ns(report, one.condition.remedy, middle_mean(paces.free_ns))
-            yield Removal(id=one.condition.remedy, promised_ns=promised, measured_ns=measured)
+    for difference in paces.differences:
+        if difference.condition.remedy:
+            measured = (
+                round(-difference.value_ns - difference.margin_ns),
+                round(-difference.value_ns + difference.margin_ns),
+            )
+            promised = promised_ns(report, difference.condition.remedy, middle_mean(paces.free_ns))
+            yield Removal(id=difference.condition.remedy, promised_ns=promised, measured_ns=measured)
 
 
 def promised_ns(report: Report | None, remedy: str, step_ns: float) -> tuple[float, float] | None:
@@ -247,7 +255,7 @@ def _blocked_ns(report: Report, step_ns: float) -> tuple[float, float] | None:
     Of steps without waits for a core, as ``step_ns`` is: a busy machine lengthens what is not blocked.
     """
     steps = max(
-        (region for region in report.regions if len(region.path) == 1), key=lambda one: one.instances, default=None
+        (region for region in report.regions if len(region.path) == 1), key=lambda root: root.instances, default=None
     )
     whole = 0 if steps is None else sum(steps.time.values()) - steps.preempted_ns
     if steps is None or steps.instances < 2 or whole <= 0:
@@ -302,9 +310,9 @@ def _doubts_of_paces(found: FoundParts, paces: Paces, fitted: cycles.Fit) -> Ite
             f"{fitted.misfit:.1f} times less exact."
         )
     if waits:
-        told = " and ".join(f"{part} waited for one for {percent(share)} of a step" for part, share in waits.items())
+        waited = " and ".join(f"{part} waited for one for {percent(share)} of a step" for part, share in waits.items())
         yield (
-            f"Other programs took the cores: {told}. Without such waits a step takes "
+            f"Other programs took the cores: {waited}. Without such waits a step takes "
             f"{duration(middle_mean(paces.free_ns))}. What a part is worth is given for all loads from none to this "
             "one; a free machine narrows it."
         )
@@ -312,25 +320,25 @@ def _doubts_of_paces(found: FoundParts, paces: Paces, fitted: cycles.Fit) -> Ite
 
 def _doubts_of_parts(plan: BlockPlan, paces: Paces, fitted: cycles.Fit) -> Iterator[str]:
     """Parts of which the delays do not tell, or not all."""
-    found = plan.found
+    program = plan.found
     for part, worth in fitted.worth.items():
         if worth.high - worth.low > WIDE:
             yield f"{part}: {worth.low:.2f} to {worth.high:.2f} is too wide an interval to decide. Give more --steps."
-    if found.feed is not None and found.feed.kind == "thread":
+    if program.feed is not None and program.feed.kind == "thread":
         yield "The queue of the loader's thread cannot be seen: it counts as empty once the steps get no batch."
-    if _may_hide(paces, found):
+    if _may_hide(paces, program):
         yield (
             "The loader is a thread of the steps' process. Where both work under one lock (the GIL is one), a delay "
             "before it is hidden, and that part is worth more than the table says."
         )
-    if found.feed is None and any(block.remedy == CACHED for block in plan.blocks):
+    if program.feed is None and any(block.remedy == CACHED for block in plan.blocks):
         yield "The program has no loader: batches from memory changed nothing, and what was measured of them is noise."
     if fitted.likely[OUTSIDE] > WIDE:
         yield (
             "A delay at these places costs little. Work at other places may set the pace, as under a lock (try "
             "--host-at), or something outside of the program."
         )
-    if found.device is None:
+    if program.device is None:
         yield "No device was found to delay: what one is worth was not measured."
 
 
@@ -340,7 +348,7 @@ def _spread(paces: Paces) -> tuple[float, float]:
 
 
 def _is_shaky(paces: Paces) -> bool:
-    return any(one.freedom < 2 or one.error_ns == 0 for one in paces.differences)
+    return any(difference.freedom < 2 or difference.error_ns == 0 for difference in paces.differences)
 
 
 def _court_row(bound: str, confidence: str, found: FoundParts) -> dict[str, tuple[str, ...]]:
@@ -395,18 +403,18 @@ def _by_trace(
     stands_for = {part for cause in causes for part in _stands(PARTS_OF_CAUSE.get(cause, ()), found)}
     worth = {part: value.value for part, value in fitted.worth.items()}
     most = max(worth.values())
-    told = ", ".join(f"{part} {value:.2f}" for part, value in worth.items())
+    values = ", ".join(f"{part} {value:.2f}" for part, value in worth.items())
     if not stands_for:
-        return named, "trace doubted", f"The trace names no part of the program; measured: {told}."
+        return named, "trace doubted", f"The trace names no part of the program; measured: {values}."
     named_most = any(part in stands_for and value > most - WIDE / 2 for part, value in worth.items())
     if bound == BALANCED and len(causes) > 1:
-        return named, "agree", f"No part alone saves much; a millisecond saved is worth: {told}."
+        return named, "agree", f"No part alone saves much; a millisecond saved is worth: {values}."
     if named_most and bound not in (BALANCED, OUTSIDE, UNKNOWN):
-        return named, "agree", f"A millisecond saved is worth: {told}."
+        return named, "agree", f"A millisecond saved is worth: {values}."
     if bound == UNKNOWN or confidence == "low":
         doubted = "both doubted" if by_trace.confidence == "low" else "experiment doubted"
         return named, doubted, "The experiment is not sure: more --steps would tell."
     if stands_for <= {DEVICE} and DEVICE not in worth:
         return named, "experiment doubted", "The experiment could not delay the device that the trace names."
     unsure = " The trace is not sure either." if by_trace.confidence == "low" else ""
-    return named, "trace doubted", f"A millisecond saved is worth: {told}.{unsure}"
+    return named, "trace doubted", f"A millisecond saved is worth: {values}.{unsure}"

@@ -93,10 +93,10 @@ def run(wanted: Wanted, *, say: Say, progress: Progress) -> ProgramRun:
         ExperimentError: there can be no experiment on it.
     """
     check_program(wanted.program)
-    place = JobPlace.in_environment(os.environ)
-    if (place.world_size or 1) > 1:
+    job_place = JobPlace.in_environment(os.environ)
+    if (job_place.world_size or 1) > 1:
         raise ExperimentError(
-            f"This is rank {place.rank} of a job of {place.world_size}: a delay here would hold up the others.",
+            f"This is rank {job_place.rank} of a job of {job_place.world_size}: a delay here would hold up the others.",
             "Run the program on one rank, or look at the job: boundby job.",
         )
     with tempfile.TemporaryDirectory(prefix="boundby-prove-") as folder:
@@ -181,13 +181,13 @@ class Watched:
 
     def _try_plan(self, told: dict[str, Any]) -> None:
         self._keep_losses(told)
-        found = planning.look(told, named=self._wanted.step_name)
-        if found is None:
+        program = planning.look(told, named=self._wanted.step_name)
+        if program is None:
             self._progress("warming up", None)
             return
         wanted = self._wanted
         self.plan = planning.plan(
-            found,
+            program,
             wanted.steps,
             place=wanted.place,
             removals=wanted.removals,
@@ -208,11 +208,11 @@ class Watched:
 
 def costs(plan: BlockPlan) -> str:
     """What the experiment takes, before it begins."""
-    found = plan.found
+    program = plan.found
     different = len(set(plan.blocks))
-    feed = "" if found.feed is None else f", loader: {found.feed.kind}"
+    feed = "" if program.feed is None else f", loader: {program.feed.kind}"
     return (
-        f"steps by {told_source(found.source)}, {duration(found.step_ns)} each{feed}; "
+        f"steps by {told_source(program.source)}, {duration(program.step_ns)} each{feed}; "
         f"{plural(different, 'condition')} in "
         f"{len(plan.blocks)} blocks of {plan.count} steps: {plan.all_steps:,} steps, about {duration(plan.time_ns)}"
     )
@@ -307,12 +307,16 @@ def _difference(without: Sequence[float], changed: Sequence[float]) -> tuple[flo
 def _outputs(before: Sequence[float | None], again: Sequence[float | None], after: Sequence[float | None]) -> str:
     if list(before) != list(again):
         return "The program's losses differ from run to run by themselves: give it a seed to compare them."
-    pairs = [(one, other) for one, other in zip(before, after, strict=False) if one is not None and other is not None]
+    pairs = [
+        (earlier, later)
+        for earlier, later in zip(before, after, strict=False)
+        if earlier is not None and later is not None
+    ]
     if not pairs:
         return "No losses were seen to compare."
-    if all(one == other for one, other in pairs):
+    if all(earlier == later for earlier, later in pairs):
         return f"The first {len(pairs)} losses are equal to the bit."
-    most = max(abs(other - one) / max(abs(one), abs(other)) for one, other in pairs if one != other)
+    most = max(abs(later - earlier) / max(abs(earlier), abs(later)) for earlier, later in pairs if earlier != later)
     return f"The first {len(pairs)} losses differ by up to {100 * most:.2g} %."
 
 

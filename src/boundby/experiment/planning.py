@@ -415,14 +415,14 @@ def compare(blocks: Sequence[Block | None]) -> Paces:
     what waits for a core explain.
     """
     base = tuple(block for block in blocks if block is not None and block.condition == BASE)
-    found: dict[Condition, list[tuple[Block, Block]]] = {}
+    by_condition: dict[Condition, list[tuple[Block, Block]]] = {}
     for at, block in enumerate(blocks):
         if block is None or block.condition == BASE:
             continue
         beside = _beside(blocks, at)
         if beside is not None:
-            found.setdefault(block.condition, []).append((block, beside))
-    pairs_of_each = [*found.values()]
+            by_condition.setdefault(block.condition, []).append((block, beside))
+    pairs_of_each = [*by_condition.values()]
     counting = _counting(pairs_of_each)
     typical = _typical(pairs_of_each, counting)
     differences = [_difference(pairs, counting, typical) for pairs in pairs_of_each]
@@ -491,7 +491,9 @@ def _difference(pairs: Pairs, counting: Sequence[str], typical: float) -> Differ
 
 
 def _means(of_parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {part: float(np.mean([one[part] for one in of_parts])) for part in (of_parts[0] if of_parts else ())}
+    return {
+        part: float(np.mean([paces_of[part] for paces_of in of_parts])) for part in (of_parts[0] if of_parts else ())
+    }
 
 
 def _beside(blocks: Sequence[Block | None], at: int) -> Block | None:

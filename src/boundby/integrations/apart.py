@@ -162,12 +162,12 @@ def changed_since(before: str, report: Any) -> str:
     from boundby.results.report import Report
 
     comparison = api.compare_runs(saved.loads(before, Report), report)
-    told = [
+    changes = [
         text
         for device in comparison.devices
         for text in (comparison_document.headline(device, comparison), comparison_document.verdict(device))
     ]
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, changes))
 
 
 def of_job(traces: Sequence[str], question: Question) -> str:
@@ -176,5 +176,5 @@ def of_job(traces: Sequence[str], question: Question) -> str:
     from boundby.document.job_document import document
     from boundby.render import to_terminal
 
-    found = api.job(traces, workers=1 if len(traces) <= 4 else None)
-    return to_terminal.render(document(found), width=question.width, unicode=question.unicode).rstrip("\n")
+    merged_job = api.job(traces, workers=1 if len(traces) <= 4 else None)
+    return to_terminal.render(document(merged_job), width=question.width, unicode=question.unicode).rstrip("\n")

@@ -74,8 +74,8 @@ def _calls(tree: list[Any]) -> Iterator[tuple[int, int, int, str, int, str]]:
         waiting.extend(event.children)
         caller = getattr(event.extra_fields, "caller", None)
         if caller is not None and caller.line_number > 0 and own_file(caller.file_name):
-            place = caller.file_name, caller.line_number, caller.function_name
-            yield event.start_tid, event.start_time_ns, event.duration_time_ns, *place
+            location = caller.file_name, caller.line_number, caller.function_name
+            yield event.start_tid, event.start_time_ns, event.duration_time_ns, *location
 
 
 @cache
@@ -84,9 +84,11 @@ def own_file(file: str) -> str | None:
     profiler leaves out what ``sys.path`` has."""
     if file.startswith("<ipython-input-"):
         return file
-    places = [Path(file)] if file.startswith("/") else [Path(folder) / file for folder in sys.path]
-    found = next((str(place) for place in places if place.is_file() or str(place) in linecache.cache), None)
-    return found if found is not None and is_user_python(found) else None
+    candidates = [Path(file)] if file.startswith("/") else [Path(folder) / file for folder in sys.path]
+    file_found = next(
+        (str(candidate) for candidate in candidates if candidate.is_file() or str(candidate) in linecache.cache), None
+    )
+    return file_found if file_found is not None and is_user_python(file_found) else None
 
 
 def _source(file: str, line: int) -> str:
@@ -101,9 +103,9 @@ def _base_ns(path: Path) -> int | None:
         size = file.seek(0, os.SEEK_END)
         for start in (0, max(size - 4096, 0)):
             file.seek(start)
-            _, found, rest = file.read(4096).partition(b'"baseTimeNanoseconds":')
+            _, marker, rest = file.read(4096).partition(b'"baseTimeNanoseconds":')
             digits = rest.split(b",")[0].strip(b" \n}")
-            if found and digits.isdigit():
+            if marker and digits.isdigit():
                 return int(digits)
     return None
 

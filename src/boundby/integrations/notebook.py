@@ -118,15 +118,15 @@ class _CellHandler(TraceHandler):
 
     def _link(self, seconds: float) -> str:
         """The page, where the notebook's server shows files; else its path."""
-        told = f"analysed in {seconds:.1f} s, after the cell had run"
+        note = f"analysed in {seconds:.1f} s, after the cell had run"
         if self.page is None:
-            return f"<div>{html.escape(told)}</div>"
+            return f"<div>{html.escape(note)}</div>"
         path = os.path.relpath(self.page)
         is_served = "google.colab" not in sys.modules and "VSCODE_PID" not in os.environ and not path.startswith("..")
         name = html.escape(path, quote=True)
         link = f'<a href="{name}" target="_blank" rel="noopener">the page</a>' if is_served else "the page"
         link += f" ({name})"
-        return f'<div style="opacity:.8;font-family:sans-serif">{link}, {html.escape(told)}</div>'
+        return f'<div style="opacity:.8;font-family:sans-serif">{link}, {html.escape(note)}</div>'
 
 
 def _cell_number(shell: Any) -> int:

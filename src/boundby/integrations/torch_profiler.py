@@ -51,8 +51,8 @@ def place_in_job() -> TracePlace:
     with contextlib.suppress(Exception):
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             return TracePlace(distributed.get_rank(), distributed.get_world_size())
-    told = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
-    return TracePlace(*map(int, told)) if all(text.isdecimal() for text in told) else TracePlace(0, 1)
+    values = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    return TracePlace(*map(int, values)) if all(text.isdecimal() for text in values) else TracePlace(0, 1)
 
 
 class TraceHandler:
@@ -78,16 +78,16 @@ class TraceHandler:
         with harmless("boundby.trace_handler"):
             self.cycles += 1
             self.path = self.page = self._last = None
-            place = place_in_job()
-            self.path = self._write(prof, place)
-            if self.show and place.rank == 0:
-                self._tell(self.path, place)
+            rank_place = place_in_job()
+            self.path = self._write(prof, rank_place)
+            if self.show and rank_place.rank == 0:
+                self._tell(self.path, rank_place)
 
     def tell(self) -> None:
         """Say on rank 0 what the last cycle shows, where ``show=False`` left that for later."""
         with harmless("boundby's analysis"):
-            if self.path is not None and (place := place_in_job()).rank == 0:
-                self._tell(self.path, place)
+            if self.path is not None and (rank_place := place_in_job()).rank == 0:
+                self._tell(self.path, rank_place)
 
     @property
     def report(self) -> Report | None:
@@ -163,10 +163,10 @@ class TraceHandler:
         """This cycle's trace of each rank, once all are there; () where they do not come."""
         until = time.monotonic() + GRACE_S
         while True:
-            found: dict[str, list[str]] = {}
+            by_rank: dict[str, list[str]] = {}
             for name in sorted(set(self._traces()) - self._before):
-                found.setdefault(name.partition(".")[0], []).append(name)
-            ready = [names[self.cycles - 1] for names in found.values() if len(names) >= self.cycles]
+                by_rank.setdefault(name.partition(".")[0], []).append(name)
+            ready = [names[self.cycles - 1] for names in by_rank.values() if len(names) >= self.cycles]
             if len(ready) >= place.ranks:
                 return tuple(str(self._folder / name) for name in sorted(ready))
             if time.monotonic() > until:

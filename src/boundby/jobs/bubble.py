@@ -58,29 +58,29 @@ def _passes_by_stage(job: Job) -> Int64Array | None:
     """How often each stage but the last and the one behind it pass something on to each other in a step; None: the
     stages are no row in which each has the next one as its neighbour, or they do so now more, now less often."""
     matched, last = job.aligned.matched, len(job.stages) - 1
-    stage_of = {rank: place for place, members in enumerate(job.stages) for rank in members}
+    stage_of = {rank: stage_index for stage_index, members in enumerate(job.stages) for rank in members}
     beside = {
         number: min(stage_of[rank] for rank in members)
         for number, members in enumerate(matched.groups)
         if len(members) == 2 and abs(stage_of[members[0]] - stage_of[members[1]]) == 1
     }
-    found: list[set[float]] = [set() for _ in range(last)]
+    passes: list[set[float]] = [set() for _ in range(last)]
     passing = _is_passing(job)
     groups = matched.group[passing]
     if last < 1 or not set(groups.tolist()) <= set(beside):
         return None
     before = np.array([beside.get(number, -1) for number in range(len(matched.groups))], np.int64)
-    for place, one in enumerate(job.summaries):
-        instance = matched.instance_of(place, len(one.meetings))[one.events.meeting]
-        arrives = ~one.events.is_join & (instance >= 0) & np.append(passing, False)[instance]
-        step = np.searchsorted(one.step_ns, one.events.time_ns[arrives], "right") - 1
+    for index, summary in enumerate(job.summaries):
+        instance = matched.instance_of(index, len(summary.meetings))[summary.events.meeting]
+        arrives = ~summary.events.is_join & (instance >= 0) & np.append(passing, False)[instance]
+        step = np.searchsorted(summary.step_ns, summary.events.time_ns[arrives], "right") - 1
         pair = before[matched.group[instance[arrives]]]
-        for stage in sorted({stage_of[place] - 1, stage_of[place]} & set(range(last))):
-            times = np.bincount(step[(pair == stage) & (step >= 0)], minlength=len(one.step_ns))
-            found[stage].add(float(np.median(times)) if len(times) else 0.0)
-    if any(len(times) != 1 or not min(times).is_integer() for times in found):
+        for stage in sorted({stage_of[index] - 1, stage_of[index]} & set(range(last))):
+            times = np.bincount(step[(pair == stage) & (step >= 0)], minlength=len(summary.step_ns))
+            passes[stage].add(float(np.median(times)) if len(times) else 0.0)
+    if any(len(times) != 1 or not min(times).is_integer() for times in passes):
         return None
-    return np.array([min(times) for times in found], np.int64)
+    return np.array([min(times) for times in passes], np.int64)
 
 
 def _is_passing(job: Job) -> BoolArray:
@@ -93,24 +93,24 @@ def _entries_by_region(job: Job) -> Int64Array:
     """Per region of the job: how often in a step its kernels run anew after something was passed on, the same on all
     ranks that have it; -1: not the same."""
     counts = np.zeros((len(job.summaries), len(job.regions)))
-    for place, times in enumerate(_entries_by_rank(job)):
-        counts[place] = np.median(times, axis=1) if times.size else 0
+    for rank, times in enumerate(_entries_by_rank(job)):
+        counts[rank] = np.median(times, axis=1) if times.size else 0
     most, least = counts.max(axis=0), np.where(counts > 0, counts, np.inf).min(axis=0)
     same = (most == least) & (most == np.floor(most))
-    found: Int64Array = np.where(same, most, -1).astype(np.int64)
-    return found
+    entries: Int64Array = np.where(same, most, -1).astype(np.int64)
+    return entries
 
 
 def _entries_by_rank(job: Job) -> Iterator[Int64Array]:
     """Of each rank the same in each of its steps, shape (regions, steps)."""
     matched, passing = job.aligned.matched, np.append(_is_passing(job), False)
-    for place, one in enumerate(job.summaries):
-        instance = matched.instance_of(place, len(one.meetings))[one.events.meeting]
+    for rank, summary in enumerate(job.summaries):
+        instance = matched.instance_of(rank, len(summary.meetings))[summary.events.meeting]
         since = np.append(0, np.cumsum(passing[instance]))  # how much had been passed on before each event
-        rows = np.flatnonzero((one.work.cause == Cause.GPU_COMPUTE) & (one.work.step >= 0))
-        region, step = job.regions_of[place][one.work.region[rows]], one.work.step[rows].astype(np.int64)
-        entries = factorize(region, step, since[one.work.event[rows]])[0]
-        times = np.zeros((len(job.regions), len(one.step_ns)), np.int64)
+        rows = np.flatnonzero((summary.work.cause == Cause.GPU_COMPUTE) & (summary.work.step >= 0))
+        region, step = job.regions_of[rank][summary.work.region[rows]], summary.work.step[rows].astype(np.int64)
+        entries = factorize(region, step, since[summary.work.event[rows]])[0]
+        times = np.zeros((len(job.regions), len(summary.step_ns)), np.int64)
         np.add.at(times, (entries[:, 0], entries[:, 1]), 1)
         yield times
 
@@ -128,6 +128,6 @@ def _fits(micro: int, passes: Int64Array) -> bool:
     """Whether so many micro-batches pass stages so often: forward, forward and backward, or with what goes forward and
     what comes back at the same time as one, as stages do that take turns at both (1F1B)."""
     behind = np.arange(len(passes), 0, -1)
-    return any(np.array_equal(passes, one) for one in (0 * behind + micro, 0 * behind + 2 * micro)) or np.array_equal(
-        passes, micro + np.minimum(behind, micro)
-    )
+    return any(
+        np.array_equal(passes, expected) for expected in (0 * behind + micro, 0 * behind + 2 * micro)
+    ) or np.array_equal(passes, micro + np.minimum(behind, micro))

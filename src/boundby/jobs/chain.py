@@ -22,18 +22,24 @@ class Chain:
 
     def __init__(self, summaries: Sequence[RankSummary], aligned: Aligned, cell: Int64Array) -> None:
         self.transfer_ns = aligned.matched.transfer_ns.astype(np.float64)
-        counts = np.array([len(one.events) for one in summaries], np.int64)
+        counts = np.array([len(summary.events) for summary in summaries], np.int64)
         first = np.append(0, np.cumsum(counts))  # of each rank, in the list of all events
         rank = np.repeat(np.arange(len(summaries)), counts)
-        is_join = np.concatenate([one.events.is_join for one in summaries])
+        is_join = np.concatenate([summary.events.is_join for summary in summaries])
         instance, queue, lag = _links(summaries, aligned, first)
         order, turn_at = _order(first, is_join, instance, queue, len(self.transfer_ns))
         self.begin_ns = np.array(
-            [clock.at(np.array([one.window_ns[0]]))[0] for one, clock in zip(summaries, aligned.clocks, strict=True)]
+            [
+                clock.at(np.array([summary.window_ns[0]]))[0]
+                for summary, clock in zip(summaries, aligned.clocks, strict=True)
+            ]
         )
         tail = first[1:] + np.arange(len(summaries))
         slot = np.concatenate(
-            [low + place + one.work.event for place, (one, low) in enumerate(zip(summaries, first, strict=False))]
+            [
+                low + number + summary.work.event
+                for number, (summary, low) in enumerate(zip(summaries, first, strict=False))
+            ]
         )
         rows = np.bincount(slot, minlength=int(first[-1]) + len(summaries))
         self.course = Course(
@@ -47,7 +53,7 @@ class Chain:
             _waits(summaries, first, is_join & (instance == NONE)),
             np.append(0, np.cumsum(rows)).astype(np.int64),
             cell.astype(np.int32),
-            np.concatenate([one.work.ns for one in summaries]).astype(np.float64),
+            np.concatenate([summary.work.ns for summary in summaries]).astype(np.float64),
             tail.astype(np.int32),
             len(summaries),
         )
@@ -81,9 +87,9 @@ def _links(
     how long after that one's end it began; of a wait how long after its own collective's end that was over."""
     instance = np.full(int(first[-1]), NONE, np.int32)
     queue, lag = instance.copy(), np.zeros(len(instance))
-    for place, summary in enumerate(summaries):
-        table, low = summary.meetings, int(first[place])
-        of_row = np.append(aligned.matched.instance_of(place, len(table)), NONE)
+    for rank, summary in enumerate(summaries):
+        table, low = summary.meetings, int(first[rank])
+        of_row = np.append(aligned.matched.instance_of(rank, len(table)), NONE)
         before = np.full(len(table), NONE, np.int64)
         for stream in np.unique(table.stream).tolist():
             rows = np.flatnonzero(table.stream == stream)
@@ -91,7 +97,7 @@ def _links(
         is_queued = (table.ready_ns < table.start_ns) & (before != NONE) & (table.stream != UNKNOWN)
         events = summary.events
         inside = slice(low, low + len(events))
-        parts = aligned.matched.parts_of(place)
+        parts = aligned.matched.parts_of(rank)
         joined = of_row.copy()  # who goes on before the last comes waits for nobody
         joined[aligned.matched.row[parts[aligned.matched.is_left_early[parts]]]] = NONE
         instance[inside] = np.where(events.is_join, joined[events.meeting], of_row[events.meeting])
@@ -106,8 +112,8 @@ def _links(
 def _waits(summaries: Sequence[RankSummary], first: Int64Array, is_alone: BoolArray) -> Float:
     """Per event: what is as long as measured whatever changes, the wait at a collective that nobody else holds."""
     fixed = np.zeros(len(is_alone))
-    for place, summary in enumerate(summaries):
-        inside = slice(*first[place : place + 2].tolist())
+    for rank, summary in enumerate(summaries):
+        inside = slice(*first[rank : rank + 2].tolist())
         fixed[inside] = np.where(is_alone[inside], np.maximum(summary.passed_ns, 0), 0)
     return fixed
 
@@ -126,14 +132,14 @@ def _order(
             break
         event = at[active]
         needed = np.where(is_join[event], instance[event], queue[event])
-        known = (needed == NONE) | (left[np.maximum(needed, 0)] <= 0)
-        if not known.any():
+        is_ready = (needed == NONE) | (left[np.maximum(needed, 0)] <= 0)
+        if not is_ready.any():
             blocked = event[:1]
             instance[blocked] = np.where(is_join[blocked], NONE, instance[blocked])
             queue[blocked] = NONE
             continue
-        event = event[known]
-        at[active[known]] += 1
+        event = event[is_ready]
+        at[active[is_ready]] += 1
         met = instance[event[~is_join[event]]]
         np.subtract.at(left, met[met != NONE], 1)
         turns.append(event)

@@ -122,38 +122,38 @@ class Job:
 
     def __init__(self, summaries: Sequence[RankSummary], aligned: Aligned) -> None:
         self.summaries, self.aligned = summaries, aligned
-        self.regions, self.regions_of = merged([one.regions for one in summaries])
+        self.regions, self.regions_of = merged([summary.regions for summary in summaries])
         self.steps, self.of_step, self.together = _steps(summaries, aligned)
         self.begin_ns = float(_first_ends(summaries, aligned))
-        step = np.concatenate([self._step_of_work(place) for place in range(len(summaries))])
+        step = np.concatenate([self._step_of_work(number) for number in range(len(summaries))])
         kinds = [
-            numbers[one.work.region] * len(CAUSES) + one.work.cause
-            for numbers, one in zip(self.regions_of, summaries, strict=True)
+            numbers[summary.work.region] * len(CAUSES) + summary.work.cause
+            for numbers, summary in zip(self.regions_of, summaries, strict=True)
         ]
         used, key = ranked(np.concatenate(kinds))
         self.cause = used % len(CAUSES)
         self.region = used // len(CAUSES)
         shape = len(summaries), self.steps, len(used)
         cells = int(np.prod(shape))
-        rank = np.repeat(np.arange(len(summaries)), [len(one.work) for one in summaries])
+        rank = np.repeat(np.arange(len(summaries)), [len(summary.work) for summary in summaries])
         # What lies in no step is nobody's: its factor, behind the others, is always one.
         cell = np.where(step >= 0, (rank * self.steps + step) * len(used) + key, cells)
         self.chain = Chain(summaries, aligned, cell)
         summed = np.bincount(cell, self.chain.course.work_ns, cells + 1)[:cells]
         self.time: Float = summed.astype(np.float64).reshape(shape)
-        self.kernels = np.array([one.kernels.sum() for one in summaries], np.float64)
+        self.kernels = np.array([summary.kernels.sum() for summary in summaries], np.float64)
         self.stages = stages_of(summaries, aligned)
-        times = (one.events.time_ns for one in summaries)
-        numbers = [np.searchsorted(one.step_ns, at, "right") for one, at in zip(summaries, times, strict=True)]
+        times = (summary.events.time_ns for summary in summaries)
+        numbers = [np.searchsorted(summary.step_ns, at, "right") for summary, at in zip(summaries, times, strict=True)]
         of_event = [of[np.minimum(at, len(of) - 1)] for of, at in zip(self.of_step, numbers, strict=True)]
-        kernels = np.concatenate([one.events.kernels for one in summaries])
-        of_slot = [np.append(of, -1)[one.work.event] for of, one in zip(of_event, summaries, strict=True)]
+        kernels = np.concatenate([summary.events.kernels for summary in summaries])
+        of_slot = [np.append(of, -1)[summary.work.event] for of, summary in zip(of_event, summaries, strict=True)]
         idle = ~_IS_BUSY[self.cause[key]] & (step < np.concatenate(of_slot))
         begun = self.begins()
         apart = np.where(np.isfinite(begun).all(axis=0), begun[1] - begun[0], np.inf)
         self.even = Even(aligned.matched, self.chain, self.stages, np.concatenate(of_event), kernels, idle, apart)
         ends = self.chain.replay(self._table([None]))
-        windows = [one.window_ns[1] for one in summaries]
+        windows = [summary.window_ns[1] for summary in summaries]
         measured = [clock.at(np.array([end]))[0] for clock, end in zip(aligned.clocks, windows, strict=True)]
         self.length_ns = float(max(measured, default=0)) - self.begin_ns
         self.replayed_ns = float(ends.max(initial=0)) - self.begin_ns
@@ -171,9 +171,9 @@ class Job:
     def begins(self) -> Float:
         """When the first and when the last rank begins each step, shape (2, steps); not finite: none does."""
         begun = np.full((2, self.steps), [[np.inf], [-np.inf]])
-        for of, one, clock in zip(self.of_step, self.summaries, self.aligned.clocks, strict=True):
+        for of, summary, clock in zip(self.of_step, self.summaries, self.aligned.clocks, strict=True):
             inside = of[1:] >= 0
-            at, step = clock.at(one.step_ns)[inside].astype(np.float64), of[1:][inside]
+            at, step = clock.at(summary.step_ns)[inside].astype(np.float64), of[1:][inside]
             first = np.flatnonzero(np.append(True, np.diff(step) != 0)[: len(step)])
             np.minimum.at(begun[0], step[first], at[first])
             np.maximum.at(begun[1], step[first], at[first])
@@ -184,10 +184,10 @@ class Job:
         the job's clock). None: there are no steps."""
         begun = np.where(np.isfinite(self.begins()[0]), self.begins()[0], np.nan)
         length = np.diff(begun, append=self.begin_ns + self.length_ns)
-        known = np.flatnonzero(np.isfinite(length))
-        if self.steps < 2 or not len(known):
+        finite = np.flatnonzero(np.isfinite(length))
+        if self.steps < 2 or not len(finite):
             return None
-        step = int(known[np.argsort(length[known], kind="stable")[len(known) // 2]])
+        step = int(finite[np.argsort(length[finite], kind="stable")[len(finite) // 2]])
         return step + 1, int(begun[step]), int(begun[step] + length[step])
 
     @property
@@ -206,15 +206,17 @@ class Job:
     def lengths(self, factors: Sequence[Float | None], transfers: Sequence[Float | None] | None = None) -> Float:
         """The job's length for each set of factors of ``time`` (shape (ranks, steps, keys)), relative to the replayed
         one so that what the replay gets wrong cancels."""
-        found: list[float] = []
+        of_steps: list[float] = []
         for low in range(0, len(factors), AT_ONCE):
             transfer = None
             if transfers is not None:
                 plain = self.chain.transfer_ns
-                transfer = np.stack([plain if one is None else one for one in transfers[low : low + AT_ONCE]], axis=1)
+                transfer = np.stack(
+                    [plain if changed is None else changed for changed in transfers[low : low + AT_ONCE]], axis=1
+                )
             ends = self.chain.replay(self._table(factors[low : low + AT_ONCE]), transfer)
-            found += (ends.max(axis=0) - self.begin_ns).tolist()
-        return np.array(found) * self._scale
+            of_steps += (ends.max(axis=0) - self.begin_ns).tolist()
+        return np.array(of_steps) * self._scale
 
     @property
     def _scale(self) -> float:
@@ -247,7 +249,7 @@ class Job:
         movable = np.zeros_like(_IS_BUSY), _IS_BUSY, np.ones_like(_IS_BUSY)
         evened = [self.even.over_stages(self.time, which[self.cause]) for which in movable]
         plain: list[float] = self.lengths(evened, [usual] * len(evened)).tolist()
-        return min(self.length_ns, *plain, *(self.even_length(one, usual) for one in evened))
+        return min(self.length_ns, *plain, *(self.even_length(candidate, usual) for candidate in evened))
 
 
 def _first_ends(summaries: Sequence[RankSummary], aligned: Aligned) -> float:
@@ -255,9 +257,9 @@ def _first_ends(summaries: Sequence[RankSummary], aligned: Aligned) -> float:
     begin when all have."""
     matched = aligned.matched
     if aligned.begin_together:
-        return float(max((one.window_ns[0] for one in summaries), default=0))
+        return float(max((summary.window_ns[0] for summary in summaries), default=0))
     if not len(matched):
-        return float(min((one.window_ns[0] for one in summaries), default=0))
+        return float(min((summary.window_ns[0] for summary in summaries), default=0))
     first = np.full(len(summaries), np.iinfo(np.int64).max)
     np.minimum.at(first, matched.rank, matched.end_ns)
     return float(first[first < np.iinfo(np.int64).max].max())
@@ -267,19 +269,19 @@ def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, lis
     """How many steps the job has, for each rank the job's step of each of its own (place 0: before the first), and how
     many of the program's make one: told apart on the job's clock, since profiles can begin at different steps. Without
     steps the whole run is one."""
-    begun = [clock.at(one.step_ns) for one, clock in zip(summaries, aligned.clocks, strict=True)]
-    if not begun or min(len(one) for one in begun) < 2:
-        return 1, [np.zeros(len(one.step_ns) + 1, np.int64) for one in summaries], 1
-    lead = max(range(len(begun)), key=lambda place: (len(begun[place]), -place))
+    begun = [clock.at(summary.step_ns) for summary, clock in zip(summaries, aligned.clocks, strict=True)]
+    if not begun or min(len(times) for times in begun) < 2:
+        return 1, [np.zeros(len(summary.step_ns) + 1, np.int64) for summary in summaries], 1
+    lead = max(range(len(begun)), key=lambda rank: (len(begun[rank]), -rank))
     reference, half = begun[lead], float(np.median(np.diff(begun[lead]))) / 2
     steps = []
-    for one in begun:  # as many, and about when the others': they are the same, however late one begins
-        same = len(one) == len(reference) and float(np.median(np.abs(one - reference))) < 2 * half
-        steps.append(np.arange(len(one)) if same else np.searchsorted(reference, one + half, side="right") - 1)
-    first = max(int(one[0]) for one in steps)  # since then all of them were recorded
+    for times in begun:  # as many, and about when the others': they are the same, however late one begins
+        same = len(times) == len(reference) and float(np.median(np.abs(times - reference))) < 2 * half
+        steps.append(np.arange(len(times)) if same else np.searchsorted(reference, times + half, side="right") - 1)
+    first = max(int(steps_of[0]) for steps_of in steps)  # since then all of them were recorded
     group = -(-(len(reference) - first) // _MOST_STEPS)
-    counted = [np.where(one < first, -1, (one - first) // group) for one in steps]
-    return -(-(len(reference) - first) // group), [np.append(-1, one) for one in counted], group
+    counted = [np.where(steps_of < first, -1, (steps_of - first) // group) for steps_of in steps]
+    return -(-(len(reference) - first) // group), [np.append(-1, steps_of) for steps_of in counted], group
 
 
 def in_rounds(summaries: list[RankSummary], matched: Matched) -> list[RankSummary]:
@@ -287,10 +289,10 @@ def in_rounds(summaries: list[RankSummary], matched: Matched) -> list[RankSummar
     are its steps. What comes before the loop and what comes after it are a step each. Without such a loop: as they
     are."""
     shared = np.flatnonzero(matched.size == len(summaries))
-    if any(len(one.step_ns) > 1 for one in summaries) or not len(shared):
+    if any(len(summary.step_ns) > 1 for summary in summaries) or not len(shared):
         return summaries
     kinds = {kind: number for number, kind in enumerate(sorted(set(matched.kind)))}
-    kind = np.array([kinds[matched.kind[one]] for one in shared.tolist()], np.int64)
+    kind = np.array([kinds[matched.kind[meeting]] for meeting in shared.tolist()], np.int64)
     token = factorize(kind, matched.bytes[shared], matched.group[shared])[1].astype(np.int64)
     begun_ns = np.maximum.reduceat(matched.end_ns, matched.first[:-1])[shared]
     loop = find_loop(token, begun_ns, np.arange(len(shared)))
@@ -299,7 +301,7 @@ def in_rounds(summaries: list[RankSummary], matched: Matched) -> list[RankSummar
     # A round begins where all have left what they met in before it.
     begins = sorted_distinct(loop.begin, loop.end)
     ends = shared[begins[(begins > 0) & (begins < len(shared))] - 1]
-    return [_cut(one, place, matched, ends) for place, one in enumerate(summaries)]
+    return [_cut(summary, rank, matched, ends) for rank, summary in enumerate(summaries)]
 
 
 def _cut(summary: RankSummary, place: int, matched: Matched, ends: Int64Array) -> RankSummary:
@@ -350,9 +352,9 @@ def _without_chance(culprits: list[Culprit], chance: list[Chance]) -> tuple[list
     """Where ranks take turns in something, that it befell one more often is chance, too."""
     turns = []
     for turn in chance:
-        same = [one for one in culprits if one.kind == "exceptions" and one.cause == turn.cause]
-        culprits = [one for one in culprits if one not in same]
-        turns.append(replace(turn, saving_ns=turn.saving_ns + sum(one.saving_ns for one in same)))
+        same = [culprit for culprit in culprits if culprit.kind == "exceptions" and culprit.cause == turn.cause]
+        culprits = [culprit for culprit in culprits if culprit not in same]
+        turns.append(replace(turn, saving_ns=turn.saving_ns + sum(culprit.saving_ns for culprit in same)))
     return culprits, turns
 
 
@@ -383,16 +385,16 @@ class _Search:
         while the device is at work."""
         job = self.job
         regions = np.zeros((len(self.time), len(job.regions)), bool)
-        for place, inside in enumerate(job.regions_of):
-            regions[place, inside] = True
+        for rank, inside in enumerate(job.regions_of):
+            regions[rank, inside] = True
         alone = np.zeros_like(regions)
         for members in job.stages:
             rows = list(members)  # who has no peers is held against all
             others = regions[rows] if len(rows) > 1 else regions
             alone[rows] = regions[rows] & (others.sum(axis=0) == 1)
         alone[:, [number for number, path in enumerate(job.regions) if not path]] = False
-        found: npt.NDArray[np.bool_] = alone[:, job.region]
-        return found
+        is_alone: npt.NDArray[np.bool_] = alone[:, job.region]
+        return is_alone
 
     def _compare(self, members: Int64Array) -> None:
         time = self.time[members]
@@ -403,8 +405,8 @@ class _Search:
         if len(members) > 8:
             self.usual[members] = np.median(time, axis=0)
             return
-        for place, rank in enumerate(members.tolist()):
-            others = np.sort(np.delete(time, place, axis=0), axis=0)  # of two the lower: the other may be slow, too
+        for index, rank in enumerate(members.tolist()):
+            others = np.sort(np.delete(time, index, axis=0), axis=0)  # of two the lower: the other may be slow, too
             self.usual[rank] = others[(len(others) - 1) // 2]
 
     def _exceptions(self) -> npt.NDArray[np.bool_]:
@@ -419,22 +421,22 @@ class _Search:
             excess[rows] = time[rows] - calm
         excess -= np.median(excess, axis=1, keepdims=True)
         beyond = time - np.median(time, axis=1, keepdims=True)
-        found = np.zeros(excess.shape, bool)
+        is_exception = np.zeros(excess.shape, bool)
         for members in self.job.stages:
             rows = list(members)
             least = EXCEPTION_SHARE * self.job.step_ns
             # Of two ranks each differs from the other in the steps of both: the calmer measure tells what is usual.
             ordinary = MAD_TO_STD * np.median(np.abs(beyond[rows]), axis=(0, 1))
             spread = np.minimum(MAD_TO_STD * np.median(np.abs(excess[rows]), axis=(0, 1)), ordinary)
-            found[rows] = excess[rows] > np.maximum(EXCEPTION_SPREADS * spread, least)
+            is_exception[rows] = excess[rows] > np.maximum(EXCEPTION_SPREADS * spread, least)
             # In one step all may have one: of the size of those that they have apart.
-            apart = [excess[rows][:, :, cause][found[rows][:, :, cause]] for cause in range(len(CAUSES))]
-            size = np.array([np.median(one) / 2 if len(one) > 1 else np.inf for one in apart])
-            found[rows] |= beyond[rows] > np.maximum(np.maximum(EXCEPTION_SPREADS * ordinary, least), size)
-        found &= (found.mean(axis=1, keepdims=True) <= MOSTLY) & self.job.is_whole[:, None]
+            apart = [excess[rows][:, :, cause][is_exception[rows][:, :, cause]] for cause in range(len(CAUSES))]
+            size = np.array([np.median(excesses) / 2 if len(excesses) > 1 else np.inf for excesses in apart])
+            is_exception[rows] |= beyond[rows] > np.maximum(np.maximum(EXCEPTION_SPREADS * ordinary, least), size)
+        is_exception &= (is_exception.mean(axis=1, keepdims=True) <= MOSTLY) & self.job.is_whole[:, None]
         for members in self.job.stages:
-            self._usual_without(list(members), found[list(members)][:, :, self.job.cause])
-        return found
+            self._usual_without(list(members), is_exception[list(members)][:, :, self.job.cause])
+        return is_exception
 
     def _usual_without(self, rows: list[int], odd: npt.NDArray[np.bool_]) -> None:
         """Instead of an exception a rank does what those without one do in that step, else what it does itself in
@@ -454,11 +456,14 @@ class _Search:
                 return turns, []
             self.factor = before
             turns = self._random(is_even=is_even)
-            found = [*self._ranks(known), *self._stages()]
+            culprits = [*self._ranks(known), *self._stages()]
             together_ns = left_ns - self._length()
-            if turns is not None and found and together_ns >= least:
-                each_ns = round(together_ns / (1 + len(found)))
-                hidden = [replace(one, saving_ns=min(each_ns, one.excess_ns * len(one.ranks))) for one in found]
+            if turns is not None and culprits and together_ns >= least:
+                each_ns = round(together_ns / (1 + len(culprits)))
+                hidden = [
+                    replace(culprit, saving_ns=min(each_ns, culprit.excess_ns * len(culprit.ranks)))
+                    for culprit in culprits
+                ]
                 return replace(turns, saving_ns=each_ns), hidden
         self.factor = before
         return None, []
@@ -475,13 +480,13 @@ class _Search:
                 chance.append(turns)
         culprits, chance = _without_chance(culprits, chance)
         least_ns = LEAST_NAMED_SHARE * job.length_ns
-        culprits.sort(key=lambda one: (-one.saving_ns, one.ranks))
+        culprits.sort(key=lambda culprit: (-culprit.saving_ns, culprit.ranks))
         return Diagnosis(
             round(job.length_ns),
             round(job.replayed_ns),
-            tuple(one for one in culprits if one.saving_ns > least_ns),
-            tuple(one for one in extras if one.saving_ns > least_ns),
-            tuple(one for one in chance if one.saving_ns > least_ns),
+            tuple(culprit for culprit in culprits if culprit.saving_ns > least_ns),
+            tuple(culprit for culprit in extras if culprit.saving_ns > least_ns),
+            tuple(culprit for culprit in chance if culprit.saving_ns > least_ns),
             self._what_if(),
             job.stages,
             job.steps,
@@ -498,17 +503,17 @@ class _Search:
             if left_ns <= 0:  # nothing is left that anybody could hold up
                 break
             self.least_ns = LEAST_SHARE * left_ns
-            known = _known(culprits)
+            accused = _known(culprits)
             added = self._extras()
-            found = [*self._ranks(known), *self._stages(), *self._links()]
-            if not found and not added:
-                found = self._together(known)
-            culprits, extras = culprits + found, extras + added
-            if found or added:
+            culprits_now = [*self._ranks(accused), *self._stages(), *self._links()]
+            if not culprits_now and not added:
+                culprits_now = self._together(accused)
+            culprits, extras = culprits + culprits_now, extras + added
+            if culprits_now or added:
                 continue
             if len(chance) == _MOST_CHANCES or job.steps == 1:  # in one step nobody takes turns
                 break
-            turns, hidden = self._turns(known, left_ns)
+            turns, hidden = self._turns(accused, left_ns)
             culprits += hidden
             if turns is None:
                 break
@@ -565,7 +570,7 @@ class _Search:
         for rank in np.flatnonzero((is_slow | has_them).any(axis=1)).tolist():
             size = (mean * job.steps * is_slow + exceptions * has_them)[rank].sum()
             candidates.append((float(size), rank))
-        candidates.sort(key=lambda one: (-one[0], one[1]))
+        candidates.sort(key=lambda candidate: (-candidate[0], candidate[1]))
         ranks = [rank for _, rank in candidates[: 16 * AT_ONCE]]
         slow = {}
         for rank in ranks:
@@ -595,26 +600,28 @@ class _Search:
         def lengths(*sets: Sequence[tuple[int, int]]) -> list[float]:
             """The job's length without each of these sets."""
             factors, transfers = zip(*map(without_these, sets), strict=True)
-            found: list[float] = self.job.lengths(factors, transfers).tolist()
-            return found
+            accused: list[float] = self.job.lengths(factors, transfers).tolist()
+            return accused
 
         now, without, *back = lengths(
-            (), suspects, *([other for other in suspects if other != one] for one in suspects)
+            (), suspects, *([other for other in suspects if other != suspect] for suspect in suspects)
         )
-        kept = [one for one, length in zip(suspects, back, strict=True) if length - without >= self.least_ns / 2]
+        kept = [
+            suspect for suspect, length in zip(suspects, back, strict=True) if length - without >= self.least_ns / 2
+        ]
         saving = now - lengths(kept)[0]
         if now - without < self.least_ns or saving < self.least_ns:
             return []
         saving = round(saving / len(kept))
-        found = []
+        accused = []
         for rank, group in kept:
             if rank >= 0:
                 kind, removed = ranks[rank]
-                found.append(self._told(kind, (rank,), (self.time[rank] * (1 - removed))[None], saving))
+                accused.append(self._told(kind, (rank,), (self.time[rank] * (1 - removed))[None], saving))
             else:
-                found.append(self._link(group, links[group], saving))
+                accused.append(self._link(group, links[group], saving))
         self.factor, self.transfer = without_these(kept)
-        return found
+        return accused
 
     def _extras(self) -> list[Culprit]:
         """What one rank does in regions where none of its peers ever is, as a log or a checkpoint."""
@@ -623,8 +630,8 @@ class _Search:
         size = alone.sum(axis=(1, 2))
         order = [rank for rank in np.argsort(-size, kind="stable").tolist() if size[rank] > self.least_ns / 2]
         removed = {rank: np.where(self.is_alone[rank], 0.0, np.ones_like(self.time[rank])) for rank in order}
-        found = self._that_matter([(rank,) for rank in order[:AT_ONCE]], removed)
-        return [self._told("extra", (rank,), alone[rank][None], saving) for rank, saving in found]
+        matter = self._that_matter([(rank,) for rank in order[:AT_ONCE]], removed)
+        return [self._told("extra", (rank,), alone[rank][None], saving) for rank, saving in matter]
 
     def _like_peers(self, rank: int, always: npt.NDArray[np.bool_], exceptions: npt.NDArray[np.bool_]) -> Float:
         """Factors, shape (steps, keys), that make a rank do what its peers do of these causes, with its own ups and
@@ -632,16 +639,16 @@ class _Search:
         job = self.job
         time, usual, odd = self.time[rank], self.usual[rank], self.is_exception[rank][:, job.cause]
         always, exceptions = always[job.cause], exceptions[job.cause]
-        mine, theirs = np.where(odd, 0, time).sum(axis=0), np.where(odd, 0, usual).sum(axis=0)
-        ratio = np.divide(theirs, mine, out=np.ones_like(mine), where=mine > 0)
+        own, theirs = np.where(odd, 0, time).sum(axis=0), np.where(odd, 0, usual).sum(axis=0)
+        ratio = np.divide(theirs, own, out=np.ones_like(own), where=own > 0)
         # It does so many times what they do, or so much more in each step, whichever tells its steps better.
-        more = (mine - theirs) / np.maximum((~odd).sum(axis=0), 1)
+        more = (own - theirs) / np.maximum((~odd).sum(axis=0), 1)
         times_off, more_off = (
             np.where(odd, 0, np.abs(off)).sum(axis=0) for off in (time * ratio - usual, time - more - usual)
         )
         without = np.divide(np.maximum(time - more, 0), time, out=np.ones_like(time), where=time > 0)
         factor = np.where(always, np.where(more_off < times_off, without, ratio), 1.0)
-        missing = float(theirs[always & (mine <= 0)].sum())
+        missing = float(theirs[always & (own <= 0)].sum())
         factor *= 1 + missing / max(float((time * factor).sum()), 1.0)
         back = np.divide(usual, time, out=np.ones_like(time), where=time > 0)
         like: Float = np.asarray(np.where(odd & exceptions, back, factor), np.float64)
@@ -660,42 +667,47 @@ class _Search:
             return []
 
         def without(some: Sequence[tuple[int, ...]]) -> Float:
-            return self._with({rank: removed[rank] for one in some for rank in one})
+            return self._with({rank: removed[rank] for members in some for rank in members})
 
         lengths = self._lengths([without(suspects[: number + 1]) for number in range(len(suspects))]).tolist()
         now, pending, accused = self._length(), [], []
-        for one, length in zip(suspects, lengths, strict=True):
-            pending.append(one)
+        for suspect, length in zip(suspects, lengths, strict=True):
+            pending.append(suspect)
             if now - length >= self.least_ns:
                 accused.append((pending, now - length, length))
                 now, pending = length, []
-        every = [one for together, _, _ in accused for one in together]
-        found = []
+        every = [suspect for together, _, _ in accused for suspect in together]
+        matter = []
         for together, saving, length in accused:
             kept = list(together)
             if len(kept) > 1:
-                back = self._lengths([without([other for other in every if other != one]) for one in together]) - length
-                kept = [one for one, loss in zip(together, back.tolist(), strict=True) if loss >= self.least_ns / 2]
-            named = [rank for one in kept for rank in one]
-            found += [(rank, round(saving / len(named))) for rank in named]
-        self.factor = self._with({rank: removed[rank] for rank, _ in found})
-        return found
+                back = (
+                    self._lengths([without([other for other in every if other != suspect]) for suspect in together])
+                    - length
+                )
+                kept = [
+                    suspect for suspect, loss in zip(together, back.tolist(), strict=True) if loss >= self.least_ns / 2
+                ]
+            named = [rank for suspect in kept for rank in suspect]
+            matter += [(rank, round(saving / len(named))) for rank in named]
+        self.factor = self._with({rank: removed[rank] for rank, _ in matter})
+        return matter
 
     def _machines(self, removed: dict[int, Float]) -> list[tuple[int, ...]]:
         """The ranks of which parts are ``removed``, in their order; those of one machine stand together where all of
         them have about as much of one cause removed."""
         excess = {rank: (self.time[rank] * (1 - part)).sum(axis=0) @ self.by_cause for rank, part in removed.items()}
         of_host: dict[str, list[int]] = {}
-        for rank, one in enumerate(self.job.summaries):
-            of_host.setdefault(one.host, []).append(rank)
-        found: dict[int, tuple[int, ...]] = {rank: (rank,) for rank in removed}
+        for rank, summary in enumerate(self.job.summaries):
+            of_host.setdefault(summary.host, []).append(rank)
+        machine_of: dict[int, tuple[int, ...]] = {rank: (rank,) for rank in removed}
         for host, ranks in of_host.items():
             if host and set(ranks) <= set(removed):
                 most = np.array([excess[rank].max() for rank in ranks])
                 is_one_cause = len({int(excess[rank].argmax()) for rank in ranks}) == 1
                 if is_one_cause and most.min() >= HALF * most.max():
-                    found |= dict.fromkeys(ranks, tuple(ranks))
-        return list(dict.fromkeys(found.values()))
+                    machine_of |= dict.fromkeys(ranks, tuple(ranks))
+        return list(dict.fromkeys(machine_of.values()))
 
     def _told(self, kind: str, ranks: tuple[int, ...], excess: Float, saving: int, stage: int = -1) -> Culprit:
         """Which cause and region the excess (members, steps, keys) lies in."""
@@ -719,33 +731,33 @@ class _Search:
 
     def _stages(self) -> list[Culprit]:
         """Stages of a pipeline that do more than the others. Of one rank: its own doing, unless it has more kernels."""
-        job, stages, found = self.job, self.job.stages, []
+        job, stages, culprits = self.job, self.job.stages, []
         if len(stages) < 2:
             return []
         self._look()
         time = np.where(self.is_alone[:, None], 0, self.time)
         # Of each stage what its middle rank does (of two the lower), by step and cause: one slow rank is no slow stage.
-        typical = [np.sort(time[list(one)] @ self.by_cause, axis=0)[(len(one) - 1) // 2] for one in stages]
+        typical = [np.sort(time[list(stage)] @ self.by_cause, axis=0)[(len(stage) - 1) // 2] for stage in stages]
         mean = np.stack(typical)
         kernels = np.array([job.kernels[list(members)].mean() for members in stages])
-        usual = np.stack([np.median(np.delete(mean, place, axis=0), axis=0) for place in range(len(stages))])
+        usual = np.stack([np.median(np.delete(mean, stage, axis=0), axis=0) for stage in range(len(stages))])
         excess = (mean - usual).sum(axis=2)[:, job.is_whole]
         variance = excess.var(axis=1, ddof=1) if excess.shape[1] > 1 else np.zeros(len(stages))
         counted = np.full((len(stages), 1), excess.shape[1])
         is_sure = _is_sure(excess.mean(axis=1)[:, None], variance[:, None], counted, [tuple(range(len(stages)))])[:, 0]
         order = np.argsort(-excess.mean(axis=1), kind="stable").tolist()
-        for place in order:
-            if not is_sure[place] or excess[place].mean() * job.steps < self.least_ns / 2:
+        for stage in order:
+            if not is_sure[stage] or excess[stage].mean() * job.steps < self.least_ns / 2:
                 continue
-            members = list(stages[place])
-            mine, theirs = mean[place].sum(axis=0), usual[place].sum(axis=0)
-            by_cause = np.divide(theirs, mine, out=np.ones_like(mine), where=mine > 0)
+            members = list(stages[stage])
+            own, theirs = mean[stage].sum(axis=0), usual[stage].sum(axis=0)
+            by_cause = np.divide(theirs, own, out=np.ones_like(own), where=own > 0)
             by_cause = np.where(_IS_BUSY, np.minimum(by_cause, 1), by_cause)  # what it does less of, it goes on doing
-            more = kernels[place] / max(float(np.median(np.delete(kernels, place))), 1.0) - 1
-            longer = float(mine.sum() / max(theirs.sum(), 1.0)) - 1
+            more = kernels[stage] / max(float(np.median(np.delete(kernels, stage))), 1.0) - 1
+            longer = float(own.sum() / max(theirs.sum(), 1.0)) - 1
             is_rank = len(members) == 1 and more < longer / 2
             factor = self.factor.copy()
-            if is_rank or not _IS_BUSY[int(np.argmax(mine - theirs))]:
+            if is_rank or not _IS_BUSY[int(np.argmax(own - theirs))]:
                 factor[members] *= by_cause[job.cause]
             else:  # layers can be moved to other stages, not left out
                 factor *= job.even.over_stages(time, _IS_BUSY[job.cause])
@@ -755,19 +767,19 @@ class _Search:
             self.factor = factor
             difference = time[members] * (1 - by_cause[job.cause])
             kind = "rank" if is_rank else "stage"
-            found.append(self._told(kind, tuple(members), difference, round(saving), place))
-        return found
+            culprits.append(self._told(kind, tuple(members), difference, round(saving), stage))
+        return culprits
 
     def _links(self) -> list[Culprit]:
         """Groups whose transfers take longer than those of groups that send as much, and that the job would gain by."""
-        found = []
+        culprits = []
         for group, parts in self._slow_links().items():
             transfer = self._faster({group: parts})
             saving = self._length() - float(self.job.lengths([self.factor], [transfer])[0])
             if saving >= self.least_ns:
-                found.append(self._link(group, parts, round(saving)))
+                culprits.append(self._link(group, parts, round(saving)))
                 self.transfer = transfer
-        return found
+        return culprits
 
     def _slow_links(self) -> dict[int, _Slow]:
         """By group: its slow transfers, and what their length would have to be multiplied by."""
@@ -815,7 +827,7 @@ class _Search:
         odd = self.is_exception[:, :, job.cause]
         usual = np.divide(self.usual, self.time, out=np.ones_like(job.time), where=self.time > 0)
         clipped = self.factor * np.where(odd, np.minimum(usual, 1), 1)
-        found = []
+        candidates = []
         for instead in (clipped, even):  # exceptions first: where they explain it, the rest is ordinary
             by_key = np.where(self.evened, 0, np.maximum(job.time * (self.factor - instead), 0).sum(axis=(0, 1)))
             cause = int(np.argmax(by_key @ self.by_cause))
@@ -826,11 +838,11 @@ class _Search:
             keys = np.flatnonzero(job.cause == cause)
             if len(keys):
                 region = job.regions[int(job.region[int(keys[np.argmax(by_key[keys])])])]
-                found.append((saving, Cause(cause), region, only))
-        if not found:
+                candidates.append((saving, Cause(cause), region, only))
+        if not candidates:
             return None
-        explains = not is_even and found[0][0] > max(found[-1][0] * _EXPLAINS, 0)
-        saving, why, where, factor = found[0] if explains else found[-1]
+        explains = not is_even and candidates[0][0] > max(candidates[-1][0] * _EXPLAINS, 0)
+        saving, why, where, factor = candidates[0] if explains else candidates[-1]
         late = np.maximum(job.time * (self.factor - factor), 0).sum(axis=2)  # of each rank in each step
         most = max(late.sum(axis=1).max(), late.sum(axis=0).max())
         if most > NEARLY_ALL * late.sum():  # it is always the same, or only once
@@ -845,7 +857,7 @@ class _Search:
         if left_ns - job.even_length(self.factor, self.transfer) < LEAST_RANDOM_SHARE * left_ns:
             return chance
         time = (job.time * self.factor).sum(axis=(0, 1))
-        cause = max(range(len(CAUSES)), key=lambda one: self._longer_ns(job.cause == one).sum())
+        cause = max(range(len(CAUSES)), key=lambda cause_index: self._longer_ns(job.cause == cause_index).sum())
         of_cause = job.cause == cause
         if not of_cause.any() or cause in _LASTING:
             return chance
@@ -858,10 +870,10 @@ class _Search:
         keys = sorted(np.flatnonzero(of_cause).tolist(), key=lambda key: -float(time[key]))[:_MOST_PARTS]
         worst = max(keys, key=lambda key: self._longer_ns(np.arange(len(job.cause)) == key).sum())
         self.evened, self.least_ns = of_cause, LEAST_SHARE * (left_ns - saving)
-        before = [one for one in chance if one.cause == cause]
+        before = [turn for turn in chance if turn.cause == cause]
         if before:
             more = replace(before[0], saving_ns=before[0].saving_ns + saving)
-            return [more if one is before[0] else one for one in chance]
+            return [more if turn is before[0] else turn for turn in chance]
         return [*chance, Chance(Cause(cause), job.regions[int(job.region[worst])], saving)]
 
     def _longer_ns(self, keys: npt.NDArray[np.bool_]) -> Float:
@@ -916,5 +928,8 @@ class _Search:
             ask(f"without {cause.key} in {'/'.join(region)}", factor, None, cause, region)
         lengths = job.lengths(factors, transfers).tolist()
         balance = Change("balance", max(round(job.balanced_length()), 0))
-        rest = (replace(one, length_ns=max(round(length), 0)) for one, length in zip(asked, lengths, strict=True))
+        rest = (
+            replace(prediction, length_ns=max(round(length), 0))
+            for prediction, length in zip(asked, lengths, strict=True)
+        )
         return (balance, *rest)

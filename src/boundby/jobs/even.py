@@ -41,9 +41,9 @@ def stages_of(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[tuple
         passes = len(members) == 2 and is_passing(kind) and (count > 2 or summaries[0].world_size == 2)
         (passing if passes else groups).add(members)
     pipeline = joined(count, passing)
-    alike = joined(count, (one for one in groups if len({pipeline[rank] for rank in one}) == len(one)))
+    alike = joined(count, (group for group in groups if len({pipeline[rank] for rank in group}) == len(group)))
     stages = [tuple(members) for members in _members(alike)]
-    kernels = [one.kinds_of_kernels for one in summaries]
+    kernels = [summary.kinds_of_kernels for summary in summaries]
     if passing and all(len(members) == 1 for members in stages):
         stages = _of_pipelines(_members(pipeline), kernels)
     parts = (part for members in stages for part in _apart(members, kernels))
@@ -51,23 +51,23 @@ def stages_of(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[tuple
 
 
 def _members(first: Sequence[int]) -> list[list[int]]:
-    found: dict[int, list[int]] = {}
-    for rank, one in enumerate(first):
-        found.setdefault(one, []).append(rank)
-    return [members for _, members in sorted(found.items())]
+    by_first: dict[int, list[int]] = {}
+    for rank, leader in enumerate(first):
+        by_first.setdefault(leader, []).append(rank)
+    return [members for _, members in sorted(by_first.items())]
 
 
 def _of_pipelines(pipelines: Sequence[Sequence[int]], kernels: Sequence[Int64Array]) -> list[tuple[int, ...]]:
     """The ranks at the same place of pipelines that are as long, where all launch the same kernels there."""
     of_length: dict[int, list[Sequence[int]]] = {}
-    for one in pipelines:
-        of_length.setdefault(len(one), []).append(one)
-    found: list[tuple[int, ...]] = []
+    for pipeline in pipelines:
+        of_length.setdefault(len(pipeline), []).append(pipeline)
+    members_of: list[tuple[int, ...]] = []
     for same in of_length.values():
         for members in zip(*same, strict=True):
             is_same = all(_likeness(kernels[members[0]], kernels[other]) >= ALIKE for other in members[1:])
-            found += [members] if is_same else [(rank,) for rank in members]
-    return found
+            members_of += [members] if is_same else [(rank,) for rank in members]
+    return members_of
 
 
 def _apart(members: tuple[int, ...], kernels: Sequence[Int64Array]) -> list[tuple[int, ...]]:
@@ -85,8 +85,8 @@ def _apart(members: tuple[int, ...], kernels: Sequence[Int64Array]) -> list[tupl
 
 def _likeness(one: Int64Array, other: Int64Array) -> float:
     """Of all kernels that either launched the share that both did (Jaccard's, of numbers); 1 where neither has any."""
-    both, at, place = np.intersect1d(one[:, 0], other[:, 0], assume_unique=True, return_indices=True)
-    shared = int(np.minimum(one[at, 1], other[place, 1]).sum()) if len(both) else 0
+    both, at, match = np.intersect1d(one[:, 0], other[:, 0], assume_unique=True, return_indices=True)
+    shared = int(np.minimum(one[at, 1], other[match, 1]).sum()) if len(both) else 0
     every = int(one[:, 1].sum() + other[:, 1].sum()) - shared
     return shared / every if every else 1.0
 
@@ -127,8 +127,8 @@ class Even:
         self.turn = np.cumsum(np.append(False, (np.diff(rank) != 0) | (np.diff(step_of_event) != 0))[: len(rank)])
         self.is_first = np.append(True, np.diff(rank) != 0)[: len(rank)]
         stage_of = np.zeros(course.ranks, np.int64)
-        for place, members in enumerate(stages):
-            stage_of[list(members)] = place
+        for stage, members in enumerate(stages):
+            stage_of[list(members)] = stage
         of_event = np.append(role, _ALONE)[np.where(course.instance == NONE, len(role), course.instance)]
         nth = _nth(self.turn, of_event, course.is_join)
         # A wait is for the collective of that number, whether or not there were waits for those before it.
@@ -176,13 +176,13 @@ class Even:
         among = passed[self.marks] - passed[since]
         ends = role[self.marks], is_join[self.marks]
         begins = np.where(is_first, _ALONE, role[before]), is_first | is_join[before]
-        place = factorize(self.alike[self.marks], is_first)[1]
+        kind_of = factorize(self.alike[self.marks], is_first)[1]
         kind = factorize(stage[self.marks], *ends, *begins, among)[1]
-        kinds = np.full((2, int(place.max(initial=-1)) + 1), [[len(kind)], [-1]])
-        np.minimum.at(kinds[0], place, kind)
-        np.maximum.at(kinds[1], place, kind)
+        kinds = np.full((2, int(kind_of.max(initial=-1)) + 1), [[len(kind)], [-1]])
+        np.minimum.at(kinds[0], kind_of, kind)
+        np.maximum.at(kinds[1], kind_of, kind)
         alone = len(kind) + np.arange(kinds.shape[1])
-        return place, ranked(np.where(kinds[0] == kinds[1], kinds[0], alone)[place])[1]
+        return kind_of, ranked(np.where(kinds[0] == kinds[1], kinds[0], alone)[kind_of])[1]
 
     def stretches(self, table: Float) -> Float:
         """Own time per slot, shape (slots,): each event comes after as much own work of its step as those like it do on
@@ -263,8 +263,8 @@ class Even:
         of_type = _means(stretch, self.type, is_whole)
         within: Float = np.bincount(self.type, is_whole * (stretch - of_place) ** 2).astype(np.float64)
         between: Float = np.bincount(self.type, is_whole * (of_place - of_type) ** 2).astype(np.float64)
-        places = np.bincount(factorize(self.type, self.place)[0][:, 0], minlength=len(within))
-        is_one = is_by_chance(between, places, within, np.bincount(self.type[is_whole], minlength=len(within)))
+        slots = np.bincount(factorize(self.type, self.place)[0][:, 0], minlength=len(within))
+        is_one = is_by_chance(between, slots, within, np.bincount(self.type[is_whole], minlength=len(within)))
         usual = np.cumsum(np.where(is_one[self.type], of_type, of_place))
         begun: Float = usual - np.append(0.0, usual)[np.flatnonzero(is_first)][np.cumsum(is_first) - 1]
         return begun
@@ -306,7 +306,7 @@ def _means(value: Float, group: Int64Array, counted: BoolArray) -> Float:
 
 def _roles(matched: Matched, stages: Sequence[tuple[int, ...]]) -> Int64Array:
     """Per collective a number: the same for those of one kind, among as many ranks, of the same stages."""
-    stage_of = {rank: place for place, members in enumerate(stages) for rank in members}
+    stage_of = {rank: stage for stage, members in enumerate(stages) for rank in members}
     spans = [(len(group), tuple(sorted({stage_of[rank] for rank in group}))) for group in matched.groups]
     seen: dict[tuple[str, int, tuple[int, ...]], int] = {}
     roles = [

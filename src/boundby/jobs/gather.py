@@ -67,7 +67,7 @@ def part_of(rank: str, options: AnalysisOptions) -> AnalysisOptions:
 def find_reports(given: Sequence[Path]) -> tuple[str, list[tuple[str, Path]]]:
     """What to call the job, and its reports: (name, path). A folder stands for all reports and runs in it. Raises
     InputError."""
-    found: dict[Path, None] = {}
+    reports: dict[Path, None] = {}
     for path in given:
         if path.is_dir() and not _is_one(path):
             inside = list(_inside(path))
@@ -75,15 +75,15 @@ def find_reports(given: Sequence[Path]) -> tuple[str, list[tuple[str, Path]]]:
                 suffixes = ", ".join(suffix for suffix, _ in by_suffix(sought=True))
                 hint = f"Give the folder that holds one report per rank. Reports end in {suffixes}."
                 raise InputError(f"{path} holds no report.", hint)
-            found |= dict.fromkeys(inside)
+            reports |= dict.fromkeys(inside)
         else:
-            found[path] = None
+            reports[path] = None
     base = (
         given[0]
         if len(given) == 1 and given[0].is_dir()
-        else Path(os.path.commonpath([one.absolute().parent for one in found]))
+        else Path(os.path.commonpath([report.absolute().parent for report in reports]))
     )
-    named = sorted((os.path.relpath(path, base) if base.is_dir() else str(path), path) for path in found)
+    named = sorted((os.path.relpath(path, base) if base.is_dir() else str(path), path) for path in reports)
     return str(given[0]) if len(given) == 1 else named[0][0], named
 
 
@@ -118,8 +118,8 @@ def read_rank(name: str, path: Path, options: AnalysisOptions) -> Gathered:
         with stage("accounting", events=len(trace.operations) + len(trace.api) + len(trace.ranges)):
             return Gathered(name, tuple(summarise(trace, name)))
     except UserError as error:
-        told = error.message if name in error.message else f"{name}: {error.message}"
-        return Gathered(name, problem=told, program=program)
+        problem = error.message if name in error.message else f"{name}: {error.message}"
+        return Gathered(name, problem=problem, program=program)
     except Exception as error:
         why = f"{name} could not be worked out ({type(error).__name__}: {error})."
         return Gathered(name, problem=why, program=program)
@@ -139,7 +139,9 @@ def gather(
     ``local``.
     """
     ordered = each(reports, options, workers=workers, scheduler=scheduler, progress=progress)
-    return [one for answer in ordered for one in answer.summaries], [one for one in ordered if one.problem]
+    return [gathered for answer in ordered for gathered in answer.summaries], [
+        gathered for gathered in ordered if gathered.problem
+    ]
 
 
 def each(
@@ -161,12 +163,12 @@ def each(
         answers = _in_processes(reports, chosen, count, work)
     else:
         answers = (work(name, path, chosen) for name, path in reports)
-    found, known = {}, dict[RankGroup, RankGroup]()
+    by_name, groups_held = {}, dict[RankGroup, RankGroup]()
     for number, answer in enumerate(answers):
-        summaries = tuple(held_once(one, known) for one in answer.summaries)
-        found[answer.name] = replace(answer, summaries=summaries)
+        summaries = tuple(held_once(summary, groups_held) for summary in answer.summaries)
+        by_name[answer.name] = replace(answer, summaries=summaries)
         tell(f"{stage} {len(reports)} reports", (number + 1) / len(reports))
-    return [found[name] for name, _ in reports if name in found]
+    return [by_name[name] for name, _ in reports if name in by_name]
 
 
 def _in_processes(

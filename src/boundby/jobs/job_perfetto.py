@@ -33,11 +33,13 @@ def write(file: IO[bytes], summaries: Sequence[RankSummary], report: JobReport) 
     """Write the trace of the ranks that ``report`` was made of. Times are the first rank's; all are moved where any
     would be negative. Raises UserError where the perfetto package is not installed."""
     kept, aligned, _ = choose(summaries)
-    begin = [int(clock.at(np.array([one.window_ns[0]]))[0]) for one, clock in zip(kept, aligned.clocks, strict=True)]
+    begin = [
+        int(clock.at(np.array([of_rank.window_ns[0]]))[0]) for of_rank, clock in zip(kept, aligned.clocks, strict=True)
+    ]
     first = min([*begin, int(aligned.matched.start_ns.min(initial=0))])
     writer = Writer(file, offset_ns=max(-first, 0))
-    for place, (summary, clock) in enumerate(zip(kept, aligned.clocks, strict=True)):
-        _Rank(writer, summary, clock, place, aligned, report).write()
+    for rank, (summary, clock) in enumerate(zip(kept, aligned.clocks, strict=True)):
+        _Rank(writer, summary, clock, rank, aligned, report).write()
 
 
 class _Rank:
@@ -52,7 +54,7 @@ class _Rank:
         self.transfer_ns = matched.transfer_ns
         self.line = line_of(summary, clock, matched, place)
         self.last = matched.rank[matched.latest()[0]]
-        held = [told(report, one) for one in (*report.stragglers, *report.extras) if place in one.ranks]
+        held = [told(report, culprit) for culprit in (*report.stragglers, *report.extras) if place in culprit.ranks]
         about = " ".join([f"{summary.name}.", *held])
         self.process = writer.track(name_of(report, place), 0, place + 1, ordered=True, told=about)
 
@@ -91,8 +93,8 @@ class _Rank:
             for row in line.main.tolist()
         ]
         waits = [
-            f"waits for {name_of(self.report, int(self.last[one]))}" if one >= 0 else "waits"
-            for one in line.met.tolist()
+            f"waits for {name_of(self.report, int(self.last[last_rank]))}" if last_rank >= 0 else "waits"
+            for last_rank in line.met.tolist()
         ]
         track = (
             np.concatenate((line.since, line.worked, line.came)),
@@ -112,7 +114,7 @@ class _Rank:
             names,
             bytes=table.bytes,
             transfer_ns=np.where(met >= 0, np.append(self.transfer_ns, -1)[met], -1),
-            last_to_come=np.array([self.summary_rank(one) for one in last.tolist()], np.int64),
+            last_to_come=np.array([self.summary_rank(last_rank) for last_rank in last.tolist()], np.int64),
             flow=met + 1,
         )
 

@@ -101,9 +101,9 @@ class Matched(Struct, frozen=True, dict=True):
     def instance_of(self, rank: int, rows: int) -> Int64Array:
         """Per row of a rank's meetings the instance that it is a part of; -1: none."""
         parts = self.parts_of(rank)
-        found = np.full(rows, -1, np.int64)
-        found[self.row[parts]] = self.instance[parts]
-        return found
+        instances = np.full(rows, -1, np.int64)
+        instances[self.row[parts]] = self.instance[parts]
+        return instances
 
     @cached_property
     def length_ns(self) -> Int64Array:
@@ -160,7 +160,7 @@ class Aligned(Struct, frozen=True):
     @property
     def together(self) -> list[int]:
         """Per rank the first of those whose clocks are set with its own, since they meet, at once or by others."""
-        groups = (self.matched.groups[one] for one in set(self.matched.group.tolist()))
+        groups = (self.matched.groups[number] for number in set(self.matched.group.tolist()))
         return joined(len(self.clocks), groups)
 
 
@@ -193,19 +193,19 @@ class _MeetingLane:
         say); -1: it holds none, or less than half."""
         if self is leader or self.is_like(leader):
             return 0
-        count, known = len(self.rows), len(leader.rows)
-        if not MATCHED_SHARE * known <= count < known:
+        count, whole_count = len(self.rows), len(leader.rows)
+        if not MATCHED_SHARE * whole_count <= count < whole_count:
             return -1
         stretch = sliding_window_view(leader.kind, count)
-        places = np.flatnonzero((stretch == self.kind).all(axis=1))
-        if not len(places):
+        starts = np.flatnonzero((stretch == self.kind).all(axis=1))
+        if not len(starts):
             return -1
         looked = _spaced(count)
-        apart = (self.end[looked] - sliding_window_view(leader.end, count)[places][:, looked]).astype(np.float64)
-        end = np.repeat((self.end[looked] - self.end[0])[None].astype(np.float64), len(places), axis=0)
+        apart = (self.end[looked] - sliding_window_view(leader.end, count)[starts][:, looked]).astype(np.float64)
+        end = np.repeat((self.end[looked] - self.end[0])[None].astype(np.float64), len(starts), axis=0)
         left = np.median(np.abs(apart - _shift(end, apart)), axis=1) // CLOCK_ERROR_NS
-        told = self.base_ns - leader.base_ns if self.base_ns and leader.base_ns else 0
-        return int(places[np.lexsort((np.abs(np.median(apart, axis=1) + told), left))[0]])
+        offset_ns = self.base_ns - leader.base_ns if self.base_ns and leader.base_ns else 0
+        return int(starts[np.lexsort((np.abs(np.median(apart, axis=1) + offset_ns), left))[0]])
 
 
 class _Kinds(Struct, frozen=True):
@@ -233,12 +233,12 @@ def align(summaries: Sequence[RankSummary]) -> Aligned:
     passing: list[_MeetingLane] = []
     notes: list[str] = []
     lanes = _lanes(summaries)
-    told = [one for one in lanes if one[1]]
-    for name, expected, members in told:
+    expected_lanes = [expected_lane for expected_lane in lanes if expected_lane[1]]
+    for name, expected, members in expected_lanes:
         if not _into(blocks, notes, name, expected, members, len(summaries)):
             passing += members
     # Where nothing tells who meets whom, ends do: on the clocks that those groups set whose ranks are told.
-    settled = _settle(summaries, blocks, notes) if told and len(told) < len(lanes) else None
+    settled = _settle(summaries, blocks, notes) if expected_lanes and len(expected_lanes) < len(lanes) else None
     for name, expected, members in lanes:
         if not expected:
             on_clocks = [lane.on(settled) for lane in members] if settled is not None else members
@@ -249,7 +249,10 @@ def align(summaries: Sequence[RankSummary]) -> Aligned:
         return settled
     pairs = _pairs(_bridged([lane.on(settled) for lane in passing]), len(summaries))
     if not pairs and not len(settled.matched):
-        by_name = [[one for one in passing if one.name == name] for name in sorted({one.name for one in passing})]
+        by_name = [
+            [passing_lane for passing_lane in passing if passing_lane.name == name]
+            for name in sorted({passing_lane.name for passing_lane in passing})
+        ]
         pairs = [_match(same, tuple(lane.rank for lane in same), len(same)) for same in by_name]
     return _settle(summaries, [*blocks, *pairs], notes) if pairs else settled
 
@@ -311,27 +314,27 @@ def _bridged(lanes: Sequence[_MeetingLane]) -> list[_MeetingLane]:
     for lane in lanes:
         parts[lane.clock].append(lane)
     waiting = sorted(parts.values(), key=lambda part: (-sum(len(lane.rows) for lane in part), part[0].rank))
-    found = waiting.pop(0)
+    bridged = waiting.pop(0)
     while waiting:
-        offsets = [_densest(_differences(found, part)) for part in waiting]
-        best = max(range(len(waiting)), key=lambda place: (offsets[place][2], offsets[place][1], -place))
+        offsets = [_densest(_differences(bridged, part)) for part in waiting]
+        best = max(range(len(waiting)), key=lambda index: (offsets[index][2], offsets[index][1], -index))
         offset, _, is_likely = offsets[best]
         if not is_likely:
             break
         for lane in waiting.pop(best):
             moved = copy(lane)
             moved.start, moved.end = lane.start + round(offset), lane.end + round(offset)
-            moved.clock = found[0].clock
-            found.append(moved)
-    return [*found, *(lane for part in waiting for lane in part)]
+            moved.clock = bridged[0].clock
+            bridged.append(moved)
+    return [*bridged, *(lane for part in waiting for lane in part)]
 
 
 def _differences(lanes: Sequence[_MeetingLane], others: Sequence[_MeetingLane]) -> Float:
     """By how much any end of the first lies after any of the others, in the middle of the time of both."""
     ends = [np.concatenate([lane.end for lane in some]) for some in (lanes, others)]
     middle = float(np.median(np.concatenate(ends)))
-    one, other = (end[np.argsort(np.abs(end - middle), kind="stable")[:_MOST_BRIDGED]] for end in ends)
-    apart: Float = np.subtract.outer(one, other).ravel().astype(np.float64)
+    first, other = (end[np.argsort(np.abs(end - middle), kind="stable")[:_MOST_BRIDGED]] for end in ends)
+    apart: Float = np.subtract.outer(first, other).ravel().astype(np.float64)
     return apart
 
 
@@ -347,22 +350,22 @@ def _pairs(lanes: Sequence[_MeetingLane], ranks: int) -> list[_Block]:
     order = np.lexsort((rank, end))
     taken = np.zeros(len(order), bool)
     near: list[tuple[int, int, int]] = []
-    for at, one in enumerate(order.tolist()):
+    for at, here in enumerate(order.tolist()):
         for other in order[at + 1 : at + 1 + 2 * len(lanes)].tolist():
-            apart = int(end[other] - end[one])
+            apart = int(end[other] - end[here])
             if apart > TOGETHER_NS:
                 break
-            meets = start[other] < end[one] and start[one] < end[other] and clock[one] == clock[other]
-            if meets and rank[one] != rank[other] and _can_pair(kind[one], kind[other]):
-                near.append((apart, one, other))
+            meets = start[other] < end[here] and start[here] < end[other] and clock[here] == clock[other]
+            if meets and rank[here] != rank[other] and _can_pair(kind[here], kind[other]):
+                near.append((apart, here, other))
     if not any(lane.is_host for lane in lanes):
         near = _between_stages(near, rank, end, ranks)
-    found: dict[tuple[int, ...], list[list[int]]] = defaultdict(list)
-    for _, one, other in sorted(near):
-        if not taken[one] and not taken[other]:
-            taken[[one, other]] = True
-            first, second = sorted((one, other), key=lambda part: int(rank[part]))
-            found[int(rank[first]), int(rank[second])].append([first, second])
+    pairs: dict[tuple[int, ...], list[list[int]]] = defaultdict(list)
+    for _, here, other in sorted(near):
+        if not taken[here] and not taken[other]:
+            taken[[here, other]] = True
+            first, second = sorted((here, other), key=lambda part: int(rank[part]))
+            pairs[int(rank[first]), int(rank[second])].append([first, second])
     return [
         _Block(
             "pairs",
@@ -373,7 +376,7 @@ def _pairs(lanes: Sequence[_MeetingLane], ranks: int) -> list[_Block]:
             row[np.ravel(parts)],
             ("sendrecv",) * len(parts),
         )
-        for members, parts in sorted(found.items())
+        for members, parts in sorted(pairs.items())
     ]
 
 
@@ -390,9 +393,9 @@ def _between_stages(
         return min(distance, ranks - distance)
 
     of_distance: dict[int, dict[tuple[int, int], list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-    for _, one, other in near:
-        low, high = sorted((one, other), key=lambda part: int(rank[part]))
-        of_distance[between(one, other)][int(rank[low]), int(rank[high])].append((low, high))
+    for _, row, other in near:
+        low, high = sorted((row, other), key=lambda part: int(rank[part]))
+        of_distance[between(row, other)][int(rank[low]), int(rank[high])].append((low, high))
     typical = {}
     for distance, pairs in of_distance.items():
         parts = {part for met in pairs.values() for both in met for part in both}
@@ -405,7 +408,7 @@ def _between_stages(
         return near
     close = 2 * min(typical.values()) + CLOCK_ERROR_NS
     stages = max(distance for distance, apart in typical.items() if apart <= close)
-    return [one for one in near if between(one[1], one[2]) == stages]
+    return [pair for pair in near if between(pair[1], pair[2]) == stages]
 
 
 def _can_pair(one: str, other: str) -> bool:
@@ -416,21 +419,23 @@ def _can_pair(one: str, other: str) -> bool:
 
 def _lanes(summaries: Sequence[RankSummary]) -> list[tuple[str, tuple[int, ...], list[_MeetingLane]]]:
     """The collectives by group: its name, the ranks it should have, and each present rank's part."""
-    names, numbers = merged([[(kind,) for kind in one.kinds] for one in summaries])
+    names, numbers = merged([[(kind,) for kind in of_rank.kinds] for of_rank in summaries])
     kinds = _Kinds([name for (name,) in names], numbers)
-    found: dict[tuple[str, tuple[int, ...]], list[_MeetingLane]] = defaultdict(list)
-    for place, summary in enumerate(summaries):
+    by_key: dict[tuple[str, tuple[int, ...]], list[_MeetingLane]] = defaultdict(list)
+    for rank, summary in enumerate(summaries):
         table = summary.meetings
         untold = _untold_names(summary)
         distinct, of_row = factorize(table.group, table.stream)
         of_key: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
         for number, (group, stream) in enumerate(distinct.tolist()):
-            told = summary.groups[group]
-            of_key[told.name if told.ranks or told.name else untold[stream], told.ranks].append(number)
+            communicator = summary.groups[group]
+            of_key[
+                communicator.name if communicator.ranks or communicator.name else untold[stream], communicator.ranks
+            ].append(number)
         for key, chosen in of_key.items():
             rows = np.flatnonzero(np.isin(of_row, chosen)).astype(np.int64)
-            found[key].append(_MeetingLane(place, rows, summary, key[0], kinds))
-    ordered = sorted(found.items(), key=lambda item: item[0])
+            by_key[key].append(_MeetingLane(rank, rows, summary, key[0], kinds))
+    ordered = sorted(by_key.items(), key=lambda item: item[0])
     return [
         (name, ranks, members)
         for (name, ranks), members in ordered
@@ -463,14 +468,14 @@ def _groups(
     closest."""
     count = len(members)
     whole = [members]
-    best, found = _apart(whole), whole
+    best, chosen = _apart(whole), whole
     if not expected and len(members[0].rows) > 1 and best > CLOCK_ERROR_NS:
         layouts = [(whole, best)]
         for size in range(count // 2, 1, -1):
             for stride in range(1, count // size + 1) if count % size == 0 else ():
                 if count // size % stride == 0:
                     blocks = [
-                        [members[first + offset + stride * place] for place in range(size)]
+                        [members[first + offset + stride * number] for number in range(size)]
                         for first in range(0, count, stride * size)
                         for offset in range(stride)
                     ]
@@ -478,8 +483,8 @@ def _groups(
         best = min(apart for _, apart in layouts)
         if best < np.inf:
             near = [(len(blocks), apart, blocks) for blocks, apart in layouts if apart <= 2 * best + CLOCK_ERROR_NS]
-            found = min(near, key=lambda one: one[:2])[2]
-    for block in found:
+            chosen = min(near, key=lambda candidate: candidate[:2])[2]
+    for block in chosen:
         yield block, tuple(lane.rank for lane in block)
 
 
@@ -502,17 +507,17 @@ def _spread(members: list[_MeetingLane]) -> float:
     """How far ends lie apart, the median of the worst rank, once a constant (and drift) is taken off; infinite for
     those that can be no group: other kinds, another order, or ends that nothing brings together."""
     leader = _longest(members)
-    places = [lane.place_in(leader) for lane in members]
-    shared = min(place + len(lane.rows) for place, lane in zip(places, members, strict=True)) - max(places)
-    if min(places) < 0 or shared <= 0 < len(leader.rows):
+    starts = [lane.place_in(leader) for lane in members]
+    shared = min(begin + len(lane.rows) for begin, lane in zip(starts, members, strict=True)) - max(starts)
+    if min(starts) < 0 or shared <= 0 < len(leader.rows):
         return np.inf
-    looked = max(places) + _spaced(shared)
+    looked = max(starts) + _spaced(shared)
     zero = int(leader.end[0]) if len(leader.end) else 0
     end, start = (
         np.stack([of - zero for of in column]).astype(np.float64)
         for column in (
-            [lane.end[looked - place] for place, lane in zip(places, members, strict=True)],
-            [lane.start[looked - place] for place, lane in zip(places, members, strict=True)],
+            [lane.end[looked - begin] for begin, lane in zip(starts, members, strict=True)],
+            [lane.start[looked - begin] for begin, lane in zip(starts, members, strict=True)],
         )
     )
     if end.shape[1] < 2:
@@ -572,8 +577,8 @@ def _match(lanes: list[_MeetingLane], group: tuple[int, ...], expected: int) -> 
         np.concatenate(column) for column in (keys, [lane.kind for lane in lanes], [lane.rows for lane in lanes])
     )
     rank = np.repeat([lane.rank for lane in lanes], [len(lane.rows) for lane in lanes])
-    known = np.flatnonzero(key >= 0)
-    distinct, of_part = factorize(key[known], kind[known])
+    has_key = np.flatnonzero(key >= 0)
+    distinct, of_part = factorize(key[has_key], kind[has_key])
     is_shared = np.bincount(of_part, minlength=len(distinct)) > 1
     kept = np.flatnonzero(is_shared[of_part])
     kept = kept[np.argsort(of_part[kept], kind="stable")]
@@ -583,8 +588,8 @@ def _match(lanes: list[_MeetingLane], group: tuple[int, ...], expected: int) -> 
         group,
         expected,
         (np.cumsum(is_shared) - 1)[of_part[kept]],
-        rank[known[kept]],
-        row[known[kept]],
+        rank[has_key[kept]],
+        row[has_key[kept]],
         tuple(names[number] for number in distinct[is_shared, 1].tolist()),
     )
 
@@ -594,18 +599,18 @@ def _nearest(lane: _MeetingLane, leader: _MeetingLane) -> Int64Array:
     -1: none, and none at all where chance could do as well."""
     nothing = np.full(len(lane.rows), -1, np.int64)
     same = lane.kind[:, None] == leader.kind[None, :]
-    told = lane.base_ns - leader.base_ns if lane.base_ns and leader.base_ns else 0
-    apart = (lane.end[:, None] - leader.end[None, :] + told).astype(np.float64)
+    offset_ns = lane.base_ns - leader.base_ns if lane.base_ns and leader.base_ns else 0
+    apart = (lane.end[:, None] - leader.end[None, :] + offset_ns).astype(np.float64)
     if not same.any():
         return nothing
     offset, number, is_likely = _densest(apart[same])
     is_certain = number >= MATCHED_SHARE * min(same.shape)
-    if number < 2 or not (is_certain or (bool(told) and is_likely)):
+    if number < 2 or not (is_certain or (bool(offset_ns) and is_likely)):
         return nothing
     off = np.where(same, np.abs(apart - offset), np.inf)
-    place, back = np.argmin(off, axis=1), np.argmin(off, axis=0)
-    rows = np.arange(len(place))
-    return np.where((off[rows, place] <= 5 * TOGETHER_NS) & (back[place] == rows), place, -1)
+    nearest, back = np.argmin(off, axis=1), np.argmin(off, axis=0)
+    rows = np.arange(len(nearest))
+    return np.where((off[rows, nearest] <= 5 * TOGETHER_NS) & (back[nearest] == rows), nearest, -1)
 
 
 def _densest(apart: Float) -> tuple[float, int, bool]:
@@ -637,10 +642,10 @@ def _settle(
             [block.instance + low for block, low in zip(blocks, before.tolist(), strict=False)],
         )
     )
-    first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries])).astype(np.int64)
+    first_row = np.append(0, np.cumsum([len(summary.meetings) for summary in summaries])).astype(np.int64)
     at = first_row[rank] + row
     start, end, ready, size, stream = (
-        np.concatenate([np.empty(0, np.int64), *(getattr(one.meetings, column) for one in summaries)])[at]
+        np.concatenate([np.empty(0, np.int64), *(getattr(summary.meetings, column) for summary in summaries)])[at]
         for column in ("start_ns", "end_ns", "ready_ns", "bytes", "stream")
     )
     together = np.array([_end_together(kind) for block in blocks for kind in block.kind], bool)
@@ -652,17 +657,17 @@ def _settle(
     last_end = np.full(instances, np.iinfo(np.int64).min)
     np.maximum.at(last_end, instance, end)
     order_of = np.argsort(last_end, kind="stable")
-    place = np.empty(instances, np.int64)
-    place[order_of] = np.arange(instances)
-    order = np.lexsort((rank, place[instance]))
+    position = np.empty(instances, np.int64)
+    position[order_of] = np.arange(instances)
+    order = np.lexsort((rank, position[instance]))
     groups = sorted({(block.group, block.name) for block in blocks if block.kind})
     number = {group: at for at, group in enumerate(groups)}
     group = np.repeat([number.get((block.group, block.name), -1) for block in blocks], counts).astype(np.int64)
     kinds = [kind for block in blocks for kind in block.kind]
-    first = np.append(0, np.cumsum(np.bincount(place[instance], minlength=instances))).astype(np.int64)
+    first = np.append(0, np.cumsum(np.bincount(position[instance], minlength=instances))).astype(np.int64)
     size = size[order]
     matched = Matched(
-        place[instance][order],
+        position[instance][order],
         rank[order],
         row[order],
         start[order],
@@ -672,12 +677,12 @@ def _settle(
         group[order_of],
         tuple(group for group, _ in groups),
         tuple(name for _, name in groups),
-        tuple(kinds[one] for one in order_of.tolist()),
+        tuple(kinds[instance_id] for instance_id in order_of.tolist()),
         np.maximum.reduceat(size, first[:-1]) if instances else np.empty(0, np.int64),
         ready[order],
         np.minimum.reduceat(stream[order] == UNKNOWN, first[:-1]) if instances else np.empty(0, bool),
     )
-    begin_together = one_clock is not None and all(one.begins_mpi and not one.device for one in summaries)
+    begin_together = one_clock is not None and all(summary.begins_mpi and not summary.device for summary in summaries)
     return Aligned(matched, clocks, tuple(notes), begin_together)
 
 
@@ -688,11 +693,12 @@ def _end_together(kind: str) -> bool:
 
 def _one_clock(summaries: Sequence[RankSummary], rank: Int64Array) -> tuple[Clock, ...] | None:
     """The clocks of ranks that one report holds: the same; None where there are several reports."""
-    if {one.clock for one in summaries} != {summaries[0].clock if summaries else ""} - {""}:
+    if {summary.clock for summary in summaries} != {summaries[0].clock if summaries else ""} - {""}:
         return None
     matched = np.bincount(rank, minlength=len(summaries)).tolist()
     return tuple(
-        Clock(0.0, 0.0, one.window_ns[0], number, 0.0, 0.0) for one, number in zip(summaries, matched, strict=True)
+        Clock(0.0, 0.0, summary.window_ns[0], number, 0.0, 0.0)
+        for summary, number in zip(summaries, matched, strict=True)
     )
 
 
@@ -712,8 +718,8 @@ def _clocks(
     count = len(summaries)
     origin = np.array([summary.window_ns[0] for summary in summaries], np.int64)
     base = min((summary.base_ns for summary in summaries), default=0)
-    told = np.array([summary.base_ns - base for summary in summaries], np.float64)
-    offset = told - (told[0] if count else 0.0)
+    offset_told = np.array([summary.base_ns - base for summary in summaries], np.float64)
+    offset = offset_told - (offset_told[0] if count else 0.0)
     drift = np.zeros(count)
     local: Float = (end - origin[rank]).astype(np.float64)
     left: Float = local
@@ -736,37 +742,37 @@ def _clocks(
             continue
         now = common()
         reference = _medians(now, instance, is_set[rank], instances)
-        for place in np.flatnonzero(fresh).tolist():
-            mine = rows_of[place][~np.isnan(reference[instance[rows_of[place]]])]
-            offset[place] += np.median(reference[instance[mine]] - now[mine])
+        for index in np.flatnonzero(fresh).tolist():
+            own = rows_of[index][~np.isnan(reference[instance[rows_of[index]]])]
+            offset[index] += np.median(reference[instance[own]] - now[own])
         is_set |= fresh
     everyone = np.ones(len(rank), bool)
     counts = np.diff(first)
     with_as_many = [(np.flatnonzero(counts == number), number) for number in unique(counts).tolist() if number]
-    alike = [(places, by_rank[first[places][:, None] + np.arange(number)]) for places, number in with_as_many]
+    alike = [(ranks, by_rank[first[ranks][:, None] + np.arange(number)]) for ranks, number in with_as_many]
     for _ in range(_ROUNDS):
         now = common()
         left = _medians(now, instance, everyone, instances)[instance] - now
-        for places, rows in alike:
+        for ranks, rows in alike:
             fitted, slope = _lines(local[rows], left[rows])
-            offset[places] += fitted
-            drift[places] += slope
+            offset[ranks] += fitted
+            drift[ranks] += slope
         if count:
             drift -= drift[0]
             offset -= offset[0]
     left = np.abs(_medians(common(), instance, everyone, instances)[instance] - common()) if len(rank) else local
     residual, worst = np.zeros(count), np.zeros(count)
-    for places, rows in alike:
-        residual[places], worst[places] = np.percentile(left[rows], (50, 95), axis=1)
+    for ranks, rows in alike:
+        residual[ranks], worst[ranks] = np.percentile(left[rows], (50, 95), axis=1)
     return tuple(map(Clock, *(of.tolist() for of in (offset, drift, origin, counts, residual, worst))))
 
 
 def _reached(is_set: BoolArray, instance: Int64Array, rank: Int64Array, instances: int) -> BoolArray:
     """Ranks not yet set that meet some that are."""
-    known = np.zeros(instances, bool)
-    known[instance[is_set[rank]]] = True
+    is_reached = np.zeros(instances, bool)
+    is_reached[instance[is_set[rank]]] = True
     fresh = np.zeros(len(is_set), bool)
-    fresh[rank[known[instance]]] = True
+    fresh[rank[is_reached[instance]]] = True
     return fresh & ~is_set
 
 

@@ -55,22 +55,22 @@ from boundby.trace.vocabulary.os import MessageKind, message_kind
 
 def broken(report: JobReport) -> Iterator[str]:
     """A sentence for each law that the report breaks."""
-    balance = next((one.predicted_ns for one in report.what_if if one.scenario == "balance"), 0)
+    balance = next((prediction.predicted_ns for prediction in report.what_if if prediction.scenario == "balance"), 0)
     if balance > report.length_ns:
         yield f"balanced, the job would take {units.duration(balance - report.length_ns)} longer"
-    if any(one.saving_ns <= 0 for one in (*report.stragglers, *report.extras)):
+    if any(straggler.saving_ns <= 0 for straggler in (*report.stragglers, *report.extras)):
         yield "something is named that the job would gain nothing by"
     most = sum(rank.wait_ns + rank.start_wait_ns + rank.transfer_ns for rank in report.ranks)
-    for one in report.stragglers:
-        if one.saving_ns > most + ROUNDED_NS:  # who is late makes the job longer by no more than others wait
-            saved, with_others = units.duration(one.saving_ns), units.duration(most)
+    for straggler in report.stragglers:
+        if straggler.saving_ns > most + ROUNDED_NS:  # who is late makes the job longer by no more than others wait
+            saved, with_others = units.duration(straggler.saving_ns), units.duration(most)
             yield f"what is named would save {saved}, and all ranks together are with others for {with_others}"
     if report.pipeline is not None and report.pipeline.bubble_ns > most:
         yield f"a pipeline fills and drains for {units.duration(report.pipeline.bubble_ns)}, and ranks wait for less"
     for rank in report.ranks:
-        told = sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns + rank.start_wait_ns
-        if abs(told - rank.window_ns) > ROUNDED_NS:
-            yield f"{rank.name} takes {units.duration(told)} in a window of {units.duration(rank.window_ns)}"
+        total = sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns + rank.start_wait_ns
+        if abs(total - rank.window_ns) > ROUNDED_NS:
+            yield f"{rank.name} takes {units.duration(total)} in a window of {units.duration(rank.window_ns)}"
     caused, waited = sum(rank.caused_wait_ns for rank in report.ranks), sum(rank.wait_ns for rank in report.ranks)
     if caused > waited + ROUNDED_NS:
         yield f"ranks wait {units.duration(waited)}, of which {units.duration(caused)} for those who came last"
@@ -94,13 +94,13 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     """One report of all; ``unused``: reports that no summary is of. Raises InputError where there are fewer than two
     ranks."""
     kept, aligned, problems = choose(summaries)
-    left_out = [one.problem for one in unused]
+    left_out = [unread_report.problem for unread_report in unused]
     if len(kept) < 2:
         unread = f"None of the {len(left_out)} reports can be read." if len(left_out) > 1 and not kept else ""
         few = "A job has at least two ranks, and only one is here." if kept else ""
-        told = (*_failed(unused), unread, *left_out[: 1 if unread else None], *problems, few)
+        said = (*_failed(unused), unread, *left_out[: 1 if unread else None], *problems, few)
         raise InputError(
-            " ".join(filter(None, told)),
+            " ".join(filter(None, said)),
             "Give one report per rank, or a folder of them. boundby analyze is for one process, however many its GPUs.",
         )
     _demand_meetings(kept, aligned, path)
@@ -110,16 +110,18 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     diagnosis = _of_a_job_that_ended(_worth_naming(diagnosis), kept)
     waits = _waits(kept, aligned)
     ranks = _ranks(kept, aligned, diagnosis, job, waits)
-    world = max((one.world_size for one in kept if one.world_size <= MOST_MEMBERS), default=UNKNOWN)
-    here = {one.rank for one in kept}
+    world = max((summary.world_size for summary in kept if summary.world_size <= MOST_MEMBERS), default=UNKNOWN)
+    here = {summary.rank for summary in kept}
     missing = tuple(sorted(set(range(max(world, 0))) - here)) if UNKNOWN not in here else ()
     notes = [*aligned.notes, *_notes(kept, aligned, diagnosis, missing)]
     if kept is not of_program:
         notes.append("The program names no steps: each round of the collectives that all ranks share counts as a step.")
     waited = _waited_in(kept, aligned.matched, waits)
-    is_mpi = any(one.begins_mpi is not None for one in summaries)
-    stragglers = tuple(_straggler(one, job, is_mpi, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
-    stragglers += tuple(_random(one, job, is_mpi) for one in diagnosis.chance)
+    is_mpi = any(summary.begins_mpi is not None for summary in summaries)
+    stragglers = tuple(
+        _straggler(culprit, job, is_mpi, *_longest(waited, culprit.ranks)) for culprit in diagnosis.culprits
+    )
+    stragglers += tuple(_random(turn, job, is_mpi) for turn in diagnosis.chance)
     number, low, high = job.usual_step() or (0, 0, 0)
     programs = _programs(kept, unused)
     pipeline = None if missing or not diagnosis.what_if else _pipeline(ranks, diagnosis, job)
@@ -132,19 +134,21 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
         steps_together=job.together,
         collectives=len(aligned.matched),
         verdict=_verdict(ranks, diagnosis, aligned, missing, kept, programs, pipeline),
-        stragglers=tuple(sorted(stragglers, key=lambda one: (-one.saving_ns, one.kind, one.ranks))),
-        extras=tuple(_straggler(one, job, is_mpi, *_longest(waited, one.ranks)) for one in diagnosis.extras),
+        stragglers=tuple(
+            sorted(stragglers, key=lambda straggler: (-straggler.saving_ns, straggler.kind, straggler.ranks))
+        ),
+        extras=tuple(_straggler(extra, job, is_mpi, *_longest(waited, extra.ranks)) for extra in diagnosis.extras),
         ranks=ranks,
         pairs=_pairs(aligned.matched, waits, len(kept)),
         what_if=tuple(
             JobWhatIf(
-                scenario=one.scenario,
-                predicted_ns=one.length_ns,
+                scenario=prediction.scenario,
+                predicted_ns=prediction.length_ns,
                 baseline_ns=max(diagnosis.length_ns, 0),
-                cause=None if one.cause is None else one.cause.key,
-                region=one.region,
+                cause=None if prediction.cause is None else prediction.cause.key,
+                region=prediction.region,
             )
-            for one in diagnosis.what_if
+            for prediction in diagnosis.what_if
         ),
         step_shown=number,
         step_shown_ns=high - low,
@@ -164,15 +168,15 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
 
 def _demand_meetings(summaries: Sequence[RankSummary], aligned: Aligned, path: str) -> None:
     """Raises InputError where none of these meets another, and nothing says that they are ranks of one job."""
-    if len(aligned.matched) or any(one.unfinished is not None for one in summaries):
+    if len(aligned.matched) or any(summary.unfinished is not None for summary in summaries):
         return
-    if len({one.clock for one in summaries}) == 1 and summaries[0].clock:
+    if len({summary.clock for summary in summaries}) == 1 and summaries[0].clock:
         why = f"{path} is one report, and its {len(summaries)} processes or GPUs share no collective."
         raise InputError(f"{why} They are no ranks of one job.", f"boundby analyze {path}")
-    if not any(len(one.meetings) for one in summaries):
+    if not any(len(summary.meetings) for summary in summaries):
         why = f"None of the {len(summaries)} reports holds a collective or a message between ranks: they are no job."
         raise InputError(why, f"Analyse each by itself: boundby analyze {summaries[0].clock or summaries[0].name}")
-    if all(one.base_ns for one in summaries) and _are_apart(summaries):
+    if all(summary.base_ns for summary in summaries) and _are_apart(summaries):
         names = f"{summaries[0].name} and {summaries[1].name}"
         raise InputError(
             f"Reports such as {names} were recorded at different times: they are no ranks of one job.",
@@ -193,24 +197,28 @@ def _span_ns(one: RankSummary) -> tuple[int, int]:
 def _programs(summaries: Sequence[RankSummary], unused: Sequence[Gathered]) -> tuple[ProgramOfRanks, ...]:
     """How programs ended, failed ones first: one entry for all ranks whose programs ended alike."""
     alike: dict[tuple[str, str, str | None], list[tuple[int, str, ProgramEnd]]] = {}
-    of_ranks = [(place, one.name, one.program) for place, one in enumerate(summaries)]
-    for place, name, end in (*of_ranks, *((-1, one.name, one.program) for one in unused)):
+    of_ranks = [(rank, report.name, report.program) for rank, report in enumerate(summaries)]
+    for rank, name, end in (*of_ranks, *((-1, report.name, report.program) for report in unused)):
         if end is not None:
-            alike.setdefault((end.ended, end.words, end.where), []).append((place, name, end))
-    found = [
+            alike.setdefault((end.ended, end.words, end.where), []).append((rank, name, end))
+    programs = [
         ProgramOfRanks(
-            tuple(place for place, _, _ in same if place >= 0),
-            tuple(name for place, name, _ in same if place < 0),
+            tuple(rank for rank, _, _ in same if rank >= 0),
+            tuple(name for rank, name, _ in same if rank < 0),
             min((end for _, _, end in same), key=lambda end: end.after_ns),
         )
         for same in alike.values()
     ]
-    return tuple(sorted(found, key=lambda one: (one.program.ended != FAILED, one.program.after_ns)))
+    return tuple(sorted(programs, key=lambda program: (program.program.ended != FAILED, program.program.after_ns)))
 
 
 def _failed(unused: Sequence[Gathered]) -> list[str]:
     """What the programs of reports said that cannot be used."""
-    ends = [(one.name, one.program) for one in unused if one.program is not None and one.program.ended == FAILED]
+    ends = [
+        (report.name, report.program)
+        for report in unused
+        if report.program is not None and report.program.ended == FAILED
+    ]
     return [f"The program of {name} failed: {end.words}." for name, end in ends]
 
 
@@ -218,7 +226,7 @@ def _ended(summaries: Sequence[RankSummary]) -> tuple[Ended, ...]:
     """Ranks that did not come to the end of MPI."""
     return tuple(
         Ended(
-            rank=place,
+            rank=rank,
             call=last.call,
             is_inside=last.is_inside,
             lasted_ns=last.until_ns - last.since_ns,
@@ -227,8 +235,8 @@ def _ended(summaries: Sequence[RankSummary]) -> tuple[Ended, ...]:
             bytes=last.bytes if last.bytes >= 0 else None,
             has_failed=last.has_failed,
         )
-        for place, one in enumerate(summaries)
-        if (last := one.unfinished) is not None
+        for rank, summary in enumerate(summaries)
+        if (last := summary.unfinished) is not None
     )
 
 
@@ -246,13 +254,13 @@ class _WaitsOfParts(Struct, frozen=True):
 
 def _waits(summaries: Sequence[RankSummary], aligned: Aligned) -> _WaitsOfParts:
     matched = aligned.matched
-    first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries])).astype(np.int64)
+    first_row = np.append(0, np.cumsum([len(summary.meetings) for summary in summaries])).astype(np.int64)
     shown = np.concatenate([np.empty(0, np.int64), *_exposed(summaries)])[first_row[matched.rank] + matched.row]
     transfer = np.minimum(shown, matched.transfer_ns[matched.instance])
     is_start = np.zeros(len(shown), bool)
     if not aligned.begin_together:
-        every = [matched.parts_of(place) for place in range(len(summaries))]
-        is_start[[mine[np.argmin(matched.end_ns[mine])] for mine in every if len(mine)]] = True
+        every = [matched.parts_of(rank) for rank in range(len(summaries))]
+        is_start[[parts[np.argmin(matched.end_ns[parts])] for parts in every if len(parts)]] = True
     latest, late_by = matched.latest()
     last = matched.rank[latest][matched.instance]
     blamed = np.where(is_start | (matched.rank == last), 0, np.minimum(late_by[matched.instance], shown - transfer))
@@ -261,47 +269,54 @@ def _waits(summaries: Sequence[RankSummary], aligned: Aligned) -> _WaitsOfParts:
 
 def _waited_in(summaries: Sequence[RankSummary], matched: Matched, waits: _WaitsOfParts) -> dict[int, dict[str, int]]:
     """For each rank that others wait for: how long they do, by the call or collective that they are in."""
-    found = dict[int, dict[str, int]]()
+    by_culprit = dict[int, dict[str, int]]()
     parts = np.flatnonzero(waits.blamed_ns > 0)
-    call = np.concatenate([one.meetings.call for one in summaries])
-    first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries])).astype(np.int64)
+    call = np.concatenate([summary.meetings.call for summary in summaries])
+    first_row = np.append(0, np.cumsum([len(summary.meetings) for summary in summaries])).astype(np.int64)
     of_part = call[first_row[matched.rank[parts]] + matched.row[parts]]
     distinct, which = factorize(waits.last[parts], matched.rank[parts], of_part)
     for (culprit, rank, number), ns in zip(
         distinct.tolist(), group_sums(which, waits.blamed_ns[parts], len(distinct)).tolist(), strict=True
     ):
-        name, of_culprit = summaries[rank].kinds[number], found.setdefault(culprit, {})
+        name, of_culprit = summaries[rank].kinds[number], by_culprit.setdefault(culprit, {})
         of_culprit[name] = of_culprit.get(name, 0) + ns
-    return found
+    return by_culprit
 
 
 def _longest(waited: Mapping[int, Mapping[str, int]], ranks: Sequence[int]) -> tuple[str | None, int]:
     """The call in which others wait longest for one of these ranks, and for how long."""
     every = [(ns, name) for rank in ranks for name, ns in waited.get(rank, {}).items()]
-    ns, name = max(every, default=(0, None), key=lambda one: one[0])
+    ns, name = max(every, default=(0, None), key=lambda wait: wait[0])
     return name, ns
 
 
 def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], Aligned, list[str]]:
     """Ranks in their order, and as they are aligned; without those that are there twice or belong to another job."""
-    ordered, others = _recorded_together(sorted(summaries, key=lambda one: (one.rank, one.name, one.window_ns)))
+    ordered, others = _recorded_together(
+        sorted(summaries, key=lambda summary: (summary.rank, summary.name, summary.window_ns))
+    )
     kept, problems = _each_once(ordered)
     problems += others
-    silent = [one for one in kept if not len(one.meetings) and one.rank == UNKNOWN and one.unfinished is None]
+    silent = [
+        summary
+        for summary in kept
+        if not len(summary.meetings) and summary.rank == UNKNOWN and summary.unfinished is None
+    ]
     if len(kept) - len(silent) > 1:
         problems += [
-            f"{one.name} holds no collective, in which the others meet: it is of another program." for one in silent
+            f"{summary.name} holds no collective, in which the others meet: it is of another program."
+            for summary in silent
         ]
-        kept = [one for one in kept if one not in silent]
+        kept = [summary for summary in kept if summary not in silent]
     aligned = align(kept)
     strange = _strange(kept, aligned)
     if strange:
         problems += [
-            f"{kept[place].name} shares {units.percent(share)} of its collectives with the others: it is of"
+            f"{kept[index].name} shares {units.percent(share)} of its collectives with the others: it is of"
             " another job, or of another time."
-            for place, share in strange.items()
+            for index, share in strange.items()
         ]
-        kept = [one for place, one in enumerate(kept) if place not in strange]
+        kept = [number for index, number in enumerate(kept) if index not in strange]
         aligned = align(kept)
     return kept, aligned, problems
 
@@ -309,59 +324,63 @@ def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], Aligned
 def _recorded_together(ordered: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
     """Where ranks are there twice, of one recording: the one with most ranks, else the first by name; and what is of
     others, which were made at another time."""
-    known = [one.rank for one in ordered if one.rank != UNKNOWN]
-    if len(set(known)) == len(known) or not all(one.base_ns for one in ordered):
+    ranks_known = [summary.rank for summary in ordered if summary.rank != UNKNOWN]
+    if len(set(ranks_known)) == len(ranks_known) or not all(summary.base_ns for summary in ordered):
         return list(ordered), []
     recordings: list[list[int]] = []
     latest_ns = 0
-    for low, high, place in sorted((*_span_ns(one), place) for place, one in enumerate(ordered)):
+    for low, high, place in sorted((*_span_ns(summary), at) for at, summary in enumerate(ordered)):
         if not recordings or low > latest_ns:
             recordings.append([])
         recordings[-1].append(place)
         latest_ns = max(latest_ns, high)
-    chosen = max(recordings, key=lambda some: (len({ordered[place].rank for place in some}), -min(some)))
+    chosen = max(recordings, key=lambda some: (len({ordered[index].rank for index in some}), -min(some)))
     files: dict[str, list[str]] = {}
-    for one in (one for place, one in enumerate(ordered) if place not in chosen):
+    for one in (left_summary for index, left_summary in enumerate(ordered) if index not in chosen):
         files.setdefault(PurePath(one.clock).name or one.name, []).append(str(one.rank))
-    told = [
+    notes = [
         f"{name} ({'rank' if len(ranks) == 1 else 'ranks'} {', '.join(ranks)}) was recorded at another time than"
         f" {ordered[min(chosen)].name}: it is another run."
         for name, ranks in files.items()
     ]
-    return [ordered[place] for place in sorted(chosen)], told
+    return [ordered[index] for index in sorted(chosen)], notes
 
 
 def _each_once(ordered: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
     """Each rank and each process of a worker once, of the size of job that most are of; and what was left out."""
-    sizes = [one.world_size for one in ordered if one.world_size != UNKNOWN]
+    sizes = [summary.world_size for summary in ordered if summary.world_size != UNKNOWN]
     usual = max(set(sizes), key=lambda size: (sizes.count(size), size), default=UNKNOWN)
     kept: list[RankSummary] = []
     problems: list[str] = []
     taken: dict[int, str] = {}
     workers: dict[str, str] = {}
-    for one in ordered:
-        worker = worker_of(PurePath(one.name).name) if one.rank == UNKNOWN else ""
-        if one.world_size not in (UNKNOWN, usual):
-            problems.append(f"{one.name} is of another job: of {one.world_size} ranks, where the others have {usual}.")
-        elif (first := taken.get(one.rank)) is not None:
-            problems.append(f"{one.name} is rank {one.rank} as well; {first} was taken.")
+    for summary in ordered:
+        worker = worker_of(PurePath(summary.name).name) if summary.rank == UNKNOWN else ""
+        if summary.world_size not in (UNKNOWN, usual):
+            problems.append(
+                f"{summary.name} is of another job: of {summary.world_size} ranks, where the others have {usual}."
+            )
+        elif (first := taken.get(summary.rank)) is not None:
+            problems.append(f"{summary.name} is rank {summary.rank} as well; {first} was taken.")
         elif worker and worker in workers:
-            problems.append(f"{one.name} is another cycle of the process of {workers[worker]}, and that one was taken.")
+            problems.append(
+                f"{summary.name} is another cycle of the process of {workers[worker]}, and that one was taken."
+            )
         else:
-            kept.append(one)
-            if one.rank != UNKNOWN:
-                taken[one.rank] = one.name
+            kept.append(summary)
+            if summary.rank != UNKNOWN:
+                taken[summary.rank] = summary.name
             elif worker:
-                workers[worker] = one.name
+                workers[worker] = summary.name
     return kept, problems
 
 
 def _strange(kept: Sequence[RankSummary], aligned: Aligned) -> dict[int, float]:
     """The few that share hardly any collective with the others, by place: what part they share."""
-    if len(kept) <= 2 or not all(len(one.meetings) for one in kept):
+    if len(kept) <= 2 or not all(len(summary.meetings) for summary in kept):
         return {}
-    shares = [clock.matched / len(one.meetings) for one, clock in zip(kept, aligned.clocks, strict=True)]
-    strange = {place: share for place, share in enumerate(shares) if share < _STRANGE_SHARE}
+    shares = [clock.matched / len(summary.meetings) for summary, clock in zip(kept, aligned.clocks, strict=True)]
+    strange = {index: share for index, share in enumerate(shares) if share < _STRANGE_SHARE}
     return strange if len(strange) < len(kept) / 2 else {}
 
 
@@ -372,7 +391,7 @@ def _ranks(
     exposed = _exposed(summaries)
     caused = group_sums(waited.last, waited.blamed_ns, len(summaries))
     last = np.bincount(matched.rank[matched.latest()[0]], minlength=len(summaries))
-    stage_of = {rank: place for place, members in enumerate(diagnosis.stages) for rank in members}
+    stage_of = {rank: index for index, members in enumerate(diagnosis.stages) for rank in members}
     waits = _step_waits(summaries, job)
     step = job.usual_step()
     causes = {
@@ -381,35 +400,35 @@ def _ranks(
         for rank, letters in zip(members, _step_causes(job, members), strict=True)
     }
     reports = []
-    for place, summary in enumerate(summaries):
-        mine = matched.parts_of(place)
-        transfer, start = waited.transfer_ns[mine], waited.is_start[mine]
+    for index, summary in enumerate(summaries):
+        own = matched.parts_of(index)
+        transfer, start = waited.transfer_ns[own], waited.is_start[own]
         alone = np.ones(len(summary.meetings), bool)
-        alone[matched.row[mine]] = False
-        open_ns = _never_left(summary, exposed[place], alone)
+        alone[matched.row[own]] = False
+        open_ns = _never_left(summary, exposed[index], alone)
         reports.append(
             RankReport(
                 name=summary.name,
                 rank=None if summary.rank == UNKNOWN else summary.rank,
                 device=summary.device,
-                stage=stage_of[place],
+                stage=stage_of[index],
                 window_ns=summary.window_ns[1] - summary.window_ns[0],
                 own=dict(zip(CAUSE_KEYS, summary.own_ns.tolist(), strict=True)),
-                transfer_ns=int(transfer.sum()) + int(exposed[place][alone].sum()) - open_ns,
-                wait_ns=int(waited.waited_ns[mine][~start].sum()) + open_ns,
-                start_wait_ns=int(waited.waited_ns[mine][start].sum()),
-                caused_wait_ns=int(caused[place]),
-                last=int(last[place]),
-                collectives=len(mine),
+                transfer_ns=int(transfer.sum()) + int(exposed[index][alone].sum()) - open_ns,
+                wait_ns=int(waited.waited_ns[own][~start].sum()) + open_ns,
+                start_wait_ns=int(waited.waited_ns[own][start].sum()),
+                caused_wait_ns=int(caused[index]),
+                last=int(last[index]),
+                collectives=len(own),
                 unmatched=int(alone.sum()),
-                clock=_clock(aligned.clocks[place]),
-                steps=tuple(np.round(job.time[place].sum(axis=1)).astype(np.int64).tolist()),
-                step_waits=tuple(waits[place].tolist()),
-                step_causes=causes[place],
+                clock=_clock(aligned.clocks[index]),
+                steps=tuple(np.round(job.time[index].sum(axis=1)).astype(np.int64).tolist()),
+                step_waits=tuple(waits[index].tolist()),
+                step_causes=causes[index],
                 warnings=summary.warnings,
                 step_line=""
                 if step is None
-                else line_of(summary, aligned.clocks[place], matched, place).letters(summary, *step[1:], LINE),
+                else line_of(summary, aligned.clocks[index], matched, index).letters(summary, *step[1:], LINE),
             )
         )
     return tuple(reports)
@@ -451,7 +470,7 @@ def _never_left(summary: RankSummary, exposed_ns: Int64Array, alone: BoolArray) 
 
 def _exposed(summaries: Sequence[RankSummary]) -> list[Int64Array]:
     """Of each rank: how long each of its collectives kept it waiting with nothing else to do."""
-    found = []
+    exposed_of = []
     for summary in summaries:
         events = summary.events
         exposed = np.zeros(len(summary.meetings), np.int64)
@@ -460,8 +479,8 @@ def _exposed(summaries: Sequence[RankSummary]) -> list[Int64Array]:
         total = np.cumsum(summary.passed_ns)
         at = np.flatnonzero(joins)
         np.add.at(exposed, events.meeting[at], np.round(np.diff(total[at], prepend=0.0)).astype(np.int64))
-        found.append(np.maximum(exposed, 0))
-    return found
+        exposed_of.append(np.maximum(exposed, 0))
+    return exposed_of
 
 
 def _alone(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, int]:
@@ -469,23 +488,23 @@ def _alone(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, int
     exposed = _exposed(summaries)
     matched = aligned.matched
     alone_ns = 0
-    for place, (summary, shown_ns) in enumerate(zip(summaries, exposed, strict=True)):
+    for rank, (summary, shown_ns) in enumerate(zip(summaries, exposed, strict=True)):
         alone = np.ones(len(shown_ns), bool)
-        alone[matched.row[matched.parts_of(place)]] = False
+        alone[matched.row[matched.parts_of(rank)]] = False
         alone_ns += int(shown_ns[alone].sum()) - _never_left(summary, shown_ns, alone)
-    return alone_ns, sum(int(one.sum()) for one in exposed)
+    return alone_ns, sum(int(rank_exposed.sum()) for rank_exposed in exposed)
 
 
 def _step_waits(summaries: Sequence[RankSummary], job: Job) -> Int64Array:
     """What each rank waited in each step of the job, shape (ranks, steps)."""
     waits = np.zeros((len(summaries), job.steps), np.int64)
-    for place, summary in enumerate(summaries):
+    for rank, summary in enumerate(summaries):
         events = summary.events
         passed = np.maximum(summary.passed_ns, 0)
         number = np.searchsorted(summary.step_ns, events.time_ns, side="right")
-        step = job.of_step[place][np.minimum(number, len(job.of_step[place]) - 1)]
+        step = job.of_step[rank][np.minimum(number, len(job.of_step[rank]) - 1)]
         inside = (step >= 0) & (step < job.steps)
-        np.add.at(waits[place], step[inside], np.round(passed[inside]).astype(np.int64))
+        np.add.at(waits[rank], step[inside], np.round(passed[inside]).astype(np.int64))
     return waits
 
 
@@ -493,15 +512,15 @@ def _step_causes(job: Job, members: Sequence[int]) -> Iterator[str]:
     """Of each rank of a stage a letter a step: the cause of what it does beyond its peers, where worth telling."""
     by_cause = np.stack([job.cause == cause for cause in range(len(CAUSES))], axis=1).astype(np.float64)
     usual = np.median(job.time[list(members)], axis=0)
-    for place in members:
+    for index in members:
         peers = usual
         if len(members) <= SEVERAL:
-            others = [rank for rank in members if rank != place]
-            peers = np.median(job.time[others], axis=0) if others else job.time[place]
-        excess = (job.time[place] - peers) @ by_cause
+            others = [rank for rank in members if rank != index]
+            peers = np.median(job.time[others], axis=0) if others else job.time[index]
+        excess = (job.time[index] - peers) @ by_cause
         worst = excess.argmax(axis=1)
-        told = excess.max(axis=1) > _LEAST_EXCESS_SHARE * job.step_ns
-        yield "".join(LETTER[Cause(cause).key] if tell else "." for cause, tell in zip(worst, told, strict=True))
+        is_late = excess.max(axis=1) > _LEAST_EXCESS_SHARE * job.step_ns
+        yield "".join(LETTER[Cause(cause).key] if tell else "." for cause, tell in zip(worst, is_late, strict=True))
 
 
 def _clock(clock: Clock) -> RankClock:
@@ -541,8 +560,9 @@ def _blocked_on(culprit: Culprit, job: Job) -> str | None:
     own = [dict(job.summaries[rank].slept_on) for rank in culprit.ranks]
     others = [dict(job.summaries[rank].slept_on) for rank in peers]
     more_ns = {
-        what: np.mean([one.get(what, 0) for one in own]) - np.median([one.get(what, 0) for one in others] or [0])
-        for what in sorted({what for one in own for what in one})
+        what: np.mean([slept.get(what, 0) for slept in own])
+        - np.median([slept.get(what, 0) for slept in others] or [0])
+        for what in sorted({what for slept in own for what in slept})
     }
     most = max(more_ns, key=lambda what: more_ns[what], default=None)
     return most if most is not None and more_ns[most] > HALF * culprit.share * culprit.excess_ns else None
@@ -567,7 +587,7 @@ def _pairs(matched: Matched, waits: _WaitsOfParts, count: int) -> tuple[Pair, ..
     """Who waited for whom."""
     total = group_sums(matched.rank * count + waits.last, waits.blamed_ns, count * count)
     order = np.argsort(-total, kind="stable")[:PAGE_ROWS].tolist()
-    return tuple(Pair(place // count, place % count, int(total[place])) for place in order if total[place] > 0)
+    return tuple(Pair(pair // count, pair % count, int(total[pair])) for pair in order if total[pair] > 0)
 
 
 def _verdict(
@@ -580,9 +600,9 @@ def _verdict(
     pipeline: Pipeline | None,
 ) -> JobVerdict:
     length = max(diagnosis.length_ns, 1)
-    what_if = {one.scenario: one.length_ns for one in diagnosis.what_if}
-    named = sum(one.saving_ns for one in diagnosis.culprits if one.kind != "link")
-    named += sum(one.saving_ns for one in diagnosis.chance)
+    what_if = {prediction.scenario: prediction.length_ns for prediction in diagnosis.what_if}
+    named = sum(culprit.saving_ns for culprit in diagnosis.culprits if culprit.kind != "link")
+    named += sum(turn.saving_ns for turn in diagnosis.chance)
     even = max(length - what_if.get("balance", length), 0)
     # The same work shared differently saves no more than ranks wait on average: the rest is even transfers.
     balance = max(min(even, sum(rank.wait_ns for rank in ranks) // max(len(ranks), 1)), named)
@@ -606,11 +626,11 @@ def _verdict(
     savings["gpu_comm"] = transfer
     bound = max(sorted(savings), key=lambda key: savings[key])
     own_ns = sum(rank.own[bound] for rank in ranks)
-    told = f"{units.percent(own_ns / whole)} of the ranks' time is {SHORT_LABEL.get(bound, bound)}"
+    reason = f"{units.percent(own_ns / whole)} of the ranks' time is {SHORT_LABEL.get(bound, bound)}"
     if bound == "gpu_comm":
-        told = f"transfers that nothing hides take {units.percent(transfer / length)}"
+        reason = f"transfers that nothing hides take {units.percent(transfer / length)}"
     fills = f", {_filling(pipeline, length)}" if pipeline is not None else ""
-    because = f"{told}{fills}, and perfect balance would save {units.percent(even / length, 1)}"
+    because = f"{reason}{fills}, and perfect balance would save {units.percent(even / length, 1)}"
     return _told(bound, confidence, because, reasons, savings[bound])
 
 
@@ -618,7 +638,11 @@ def _imbalance(who: str, waiting: str, diagnosis: Diagnosis, pipeline: Pipeline 
     """Who holds the job up, what else would be gained, and how much is waiting; a pipeline's bubble stands first where
     it costs more than anybody, as in the list of what holds the job up."""
     length = max(diagnosis.length_ns, 1)
-    even = max(length - next((one.length_ns for one in diagnosis.what_if if one.scenario == "balance"), length), 0)
+    even = max(
+        length
+        - next((prediction.length_ns for prediction in diagnosis.what_if if prediction.scenario == "balance"), length),
+        0,
+    )
     if pipeline is not None and pipeline.saving_ns > _of_the_first(diagnosis):
         who = f"{_filling(pipeline, length)}, and {who}"
     elif pipeline is not None:
@@ -637,7 +661,10 @@ def _gain(even_ns: int, diagnosis: Diagnosis) -> str:
 
 def _pipeline(ranks: Sequence[RankReport], diagnosis: Diagnosis, job: Job) -> Pipeline | None:
     """The pipeline that the ranks are stages of, and its bubble."""
-    balanced = next((one.length_ns for one in diagnosis.what_if if one.scenario == "balance"), diagnosis.length_ns)
+    balanced = next(
+        (prediction.length_ns for prediction in diagnosis.what_if if prediction.scenario == "balance"),
+        diagnosis.length_ns,
+    )
     return pipeline_of(job, [rank.wait_ns for rank in ranks], diagnosis.length_ns - balanced)
 
 
@@ -648,13 +675,13 @@ def _filling(pipeline: Pipeline, length_ns: int) -> str:
 
 def _of_the_first(diagnosis: Diagnosis) -> int:
     """What the job would gain without what holds it up most."""
-    of_culprits = [one.saving_ns for one in diagnosis.culprits]
-    return max([*of_culprits, *(one.saving_ns for one in diagnosis.chance)], default=0)
+    of_culprits = [culprit.saving_ns for culprit in diagnosis.culprits]
+    return max([*of_culprits, *(turn.saving_ns for turn in diagnosis.chance)], default=0)
 
 
 def _held_up_by(ranks: Sequence[RankReport], diagnosis: Diagnosis, summaries: Sequence[RankSummary]) -> str:
     """Who others wait for most."""
-    turns = max((one.saving_ns for one in diagnosis.chance), default=0)
+    turns = max((turn.saving_ns for turn in diagnosis.chance), default=0)
     if diagnosis.culprits and diagnosis.culprits[0].saving_ns >= turns:
         return _who(diagnosis.culprits[0], summaries)
     return "ranks take turns at being late" if diagnosis.chance else _waited_for(ranks, summaries)
@@ -667,12 +694,12 @@ def _confidence(
     programs: Sequence[ProgramOfRanks],
 ) -> tuple[str, list[str]]:
     """How sure what is said of the job is, and why not surer."""
-    if any(one.program.ended == FAILED for one in programs):
+    if any(item.program.ended == FAILED for item in programs):
         reasons.append("a program failed: what follows is what the ranks did until then")
     confidence = "high" if not reasons else "medium" if len(reasons) == 1 else "low"
     if _replay_error(diagnosis) > _REPLAY_FAILS:
         confidence = "low"
-    if len({one.begins_mpi for one in summaries} - {None}) > 1:
+    if len({summary.begins_mpi for summary in summaries} - {None}) > 1:
         reasons = [*reasons, "some ranks began MPI before their recording did, or the call is lost"]
         confidence = "low"
     if lost := _lost_calls(summaries):
@@ -685,10 +712,10 @@ def _confidence(
 def _why_unknown(summaries: Sequence[RankSummary], aligned: Aligned) -> str:
     """Why nothing can be said of the job; empty where something can."""
     because = "" if len(aligned.matched) else "no collective could be matched over the ranks"
-    stuck = [one for one in _ended(summaries) if one.is_inside]
+    stuck = [rank for rank in _ended(summaries) if rank.is_inside]
     if stuck:
-        names = [_name(summaries[one.rank]) for one in stuck]
-        inside = " and ".join(f"{name} in {one.call}" for name, one in zip(names[:2], stuck, strict=False))
+        names = [_name(summaries[rank.rank]) for rank in stuck]
+        inside = " and ".join(f"{name} in {rank.call}" for name, rank in zip(names[:2], stuck, strict=False))
         because = f"it did not finish: {inside} at the end of the recording"
     alone, waited = _alone(summaries, aligned)
     if not because and alone > _MOSTLY_ALONE * waited:
@@ -704,17 +731,17 @@ def _lost_calls(summaries: Sequence[RankSummary]) -> int:
     """How many collectives of MPI ranks lack that others of their communicator have: all ranks make the same ones, but
     for the last, in which a rank that never ended may be."""
     counts: dict[RankGroup, Counter[int]] = {}
-    for place, summary in enumerate(summaries):
+    for index, summary in enumerate(summaries):
         collective = [message_kind(kind) == MessageKind.COLLECTIVE for kind in summary.kinds]
         is_collective = np.array(collective, bool)[summary.meetings.kind]
         for group, times in zip(*np.unique(summary.meetings.group[is_collective], return_counts=True), strict=True):
-            counts.setdefault(summary.groups[int(group)], Counter())[place] = int(times)
-    place_of = {summary.rank: place for place, summary in enumerate(summaries)}
+            counts.setdefault(summary.groups[int(group)], Counter())[index] = int(times)
+    place_of = {summary.rank: index for index, summary in enumerate(summaries)}
     lost = 0
-    for group, told in counts.items():
+    for group, by_rank in counts.items():
         members = [place_of[rank] for rank in group.ranks if rank in place_of] or range(len(summaries))
-        most = max(told.values())
-        lost += sum(max(most - told[place] - (summaries[place].unfinished is not None), 0) for place in members)
+        most = max(by_rank.values())
+        lost += sum(max(most - by_rank[index] - (summaries[index].unfinished is not None), 0) for index in members)
     return lost
 
 
@@ -736,10 +763,10 @@ def _waited_for(ranks: Sequence[RankReport], summaries: Sequence[RankSummary]) -
 
 
 def _who(culprit: Culprit, summaries: Sequence[RankSummary]) -> str:
-    names = [_name(summaries[one]) for one in culprit.ranks]
+    names = [_name(summaries[rank]) for rank in culprit.ranks]
     if culprit.kind == "stage":
         members = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
-        numbers = [summaries[one].rank for one in culprit.ranks]
+        numbers = [summaries[rank].rank for rank in culprit.ranks]
         if len(names) == 2:
             members = " and ".join(names) if UNKNOWN in numbers else f"ranks {numbers[0]} and {numbers[1]}"
         return f"stage {culprit.stage} ({members}) does more work than the other stages"
@@ -766,7 +793,7 @@ def _doubts(
         doubts.append(f"{units.plural(len(missing), 'rank')} {are} missing: waits for {them} count as transfer")
     if _replay_error(diagnosis) > _REPLAY_ERROR:
         doubts.append(f"replayed unchanged the job takes {units.duration(diagnosis.replayed_ns)}")
-    if damaged := sum(one.is_damaged for one in summaries):
+    if damaged := sum(summary.is_damaged for summary in summaries):
         doubts.append(f"rows of {units.plural(damaged, 'report')} had no time that fits the others' and were left out")
     doubts += _doubts_of_clocks(aligned, summaries)
     if diagnosis.steps < FEW_STEPS:
@@ -777,12 +804,12 @@ def _doubts(
 
 def _doubts_of_clocks(aligned: Aligned, summaries: Sequence[RankSummary]) -> Iterator[str]:
     """How well the ranks' clocks and collectives fit together."""
-    unset = [one.name for one, clock in zip(summaries, aligned.clocks, strict=True) if not clock.matched]
+    unset = [summary.name for summary, clock in zip(summaries, aligned.clocks, strict=True) if not clock.matched]
     if unset and len(aligned.matched):
         yield f"the clock of {unset[0]} rests on its file alone"
     if any(clock.residual_ns > _POOR_CLOCK_NS for clock in aligned.clocks):
         yield "the ranks' ends of the same collective differ by more than their clocks explain"
-    alone, parts = sum(len(one.meetings) for one in summaries), len(aligned.matched.rank)
+    alone, parts = sum(len(summary.meetings) for summary in summaries), len(aligned.matched.rank)
     if alone and parts < alone / 2:
         yield f"only {units.percent(parts / alone)} of the ranks' collectives could be matched"
 
@@ -792,7 +819,8 @@ def _notes(
 ) -> list[str]:
     notes = []
     skew = [
-        int(clock.at(np.array([one.window_ns[0]]))[0]) for one, clock in zip(summaries, aligned.clocks, strict=True)
+        int(clock.at(np.array([summary.window_ns[0]]))[0])
+        for summary, clock in zip(summaries, aligned.clocks, strict=True)
     ]
     apart = max(skew) - min(skew)
     if apart > _LEAST_EXCESS_SHARE * diagnosis.length_ns:
@@ -807,7 +835,7 @@ def _notes(
             f"Predictions leave {share} of the time in collectives as it is: of these collectives only one rank's"
             " report is here."
         )
-    if all(one.rank == UNKNOWN for one in summaries):
+    if all(summary.rank == UNKNOWN for summary in summaries):
         notes.append("The reports do not say which ranks they are of, so they are listed by name.")
     return notes
 

@@ -32,17 +32,21 @@ def message_meetings(timeline: Timeline, groups: dict[RankGroup, int], kinds: di
     calls = trace.messages.of_thread(thread)
     kind = trace.message_kind[calls.name]
     process = trace.threads[thread].process
-    known = [one for one in trace.communicators if one.process == process]
-    place, names = _communicators(calls, known)
+    own = [communicator for communicator in trace.communicators if communicator.process == process]
+    communicator_of, names = _communicators(calls, own)
     is_whole = bool((kind == MessageKind.START).any())  # else others may have begun to count before
     meetings = calls.take(np.flatnonzero(kind == MessageKind.COLLECTIVE))
-    parts = [_collectives(timeline, meetings, place[kind == MessageKind.COLLECTIVE], names, groups, kinds, is_whole)]
+    parts = [
+        _collectives(
+            timeline, meetings, communicator_of[kind == MessageKind.COLLECTIVE], names, groups, kinds, is_whole
+        )
+    ]
     rank = trace.ranks.get(process, UNKNOWN)
     passes = is_any(kind, (MessageKind.SEND, MessageKind.RECEIVE, MessageKind.EXCHANGE, MessageKind.BEGIN))
     passes &= calls.peer >= 0
     if rank != UNKNOWN and passes.any():
         rows = np.flatnonzero(passes)
-        parts.append(_passed(timeline, calls, kind, rows, (place, names, rank), groups, kinds))
+        parts.append(_passed(timeline, calls, kind, rows, (communicator_of, names, rank), groups, kinds))
     columns = ([getattr(part, column) for part in parts] for column in Meetings.__struct_fields__)
     return Meetings(*(np.concatenate(column) for column in columns))
 
@@ -58,16 +62,20 @@ def _communicators(calls: MessageTable, known: list[Communicator]) -> tuple[npt.
     """Of each call the communicator that it is on, and the communicators: named alike on all ranks by their size and by
     which of that size they are. Where a call does not tell its own, it is on the first."""
     groups, count = [], dict[int, int]()
-    for one in known:
-        count[one.size] = count.get(one.size, 0) + 1
-        groups.append(RankGroup(f"communicator {count[one.size]} ({one.size} ranks)", one.members))
+    for communicator in known:
+        count[communicator.size] = count.get(communicator.size, 0) + 1
+        groups.append(
+            RankGroup(f"communicator {count[communicator.size]} ({communicator.size} ranks)", communicator.members)
+        )
     if not groups:
         return np.zeros(len(calls), np.int64), [RankGroup(WORLD)]
-    handle, since = (np.array([getattr(one, what) for one in known], np.int64) for what in ("handle", "since_ns"))
-    place = np.zeros(len(calls), np.int64)
+    handle, since = (
+        np.array([getattr(communicator, what) for communicator in known], np.int64) for what in ("handle", "since_ns")
+    )
+    number_of = np.zeros(len(calls), np.int64)
     for number in np.argsort(since, kind="stable").tolist():  # a handle that is free is used again
-        place[(calls.communicator == handle[number]) & (calls.start_ns >= since[number])] = number
-    return place, groups
+        number_of[(calls.communicator == handle[number]) & (calls.start_ns >= since[number])] = number
+    return number_of, groups
 
 
 def _collectives(
@@ -94,28 +102,28 @@ def _passed(
     kinds: dict[str, int],
 ) -> Meetings:
     """Messages between two ranks, numbered by their ends, tag and communicator."""
-    place, names, rank = own
+    communicator_of, names, rank = own
     texts = timeline.trace.names
     is_receive = np.array([receives(text) for text in texts], bool)[calls.name[rows]]
     is_send = np.array([sends(text) for text in texts], bool)[calls.name[rows]]
-    of_world = np.array([_is_world(names[one]) for one in place[rows].tolist()], bool)
+    of_world = np.array([_is_world(names[number]) for number in communicator_of[rows].tolist()], bool)
     kept = (is_receive | is_send) & of_world
     rows, is_send, is_exchange = rows[kept], is_send[kept], (is_send & is_receive)[kept]
     is_send, is_exchange = _halves(calls, rows, is_send, is_exchange)
-    peer, tag, on = calls.peer[rows], calls.tag[rows], place[rows]
+    peer, tag, on = calls.peer[rows], calls.tag[rows], communicator_of[rows]
     sends_it = np.where(is_exchange, peer > rank, is_send)
     source, target = np.where(sends_it, rank, peer), np.where(sends_it, peer, rank)
     distinct, which = factorize(on, source, target, tag, is_exchange)
     group_of = [
         groups.setdefault(
             RankGroup(
-                f"{names[one].name} {'between ranks' if both else 'from rank'} {src} {'and' if both else 'to'} {dst}"
+                f"{names[number].name} {'between ranks' if both else 'from rank'} {src} {'and' if both else 'to'} {dst}"
                 f" with tag {tag}",
                 tuple(sorted({src, dst})),
             ),
             len(groups),
         )
-        for one, src, dst, tag, both in distinct.tolist()
+        for number, src, dst, tag, both in distinct.tolist()
     ]
     passing = kinds.setdefault(MESSAGE, len(kinds))
     start, end, held_in = held(calls, kind, rows)
@@ -182,21 +190,21 @@ def _order_in(group: npt.NDArray[np.int64]) -> Int64Array:
     order = np.argsort(group, kind="stable")
     ranked = group[order]
     first = np.searchsorted(ranked, ranked)
-    found = np.empty(len(group), np.int64)
-    found[order] = np.arange(len(group)) - first
-    return found
+    order_of = np.empty(len(group), np.int64)
+    order_of[order] = np.arange(len(group)) - first
+    return order_of
 
 
 def _named_groups(
     place: npt.NDArray[np.int64], names: list[RankGroup], groups: dict[RankGroup, int]
 ) -> npt.NDArray[np.int64]:
     number = np.zeros(len(names), np.int64)
-    for one in unique(place).tolist():
-        number[one] = groups.setdefault(names[one], len(groups))
+    for communicator_id in unique(place).tolist():
+        number[communicator_id] = groups.setdefault(names[communicator_id], len(groups))
     return number[place]
 
 
 def _named_kinds(timeline: Timeline, calls: MessageTable, kinds: dict[str, int]) -> npt.NDArray[np.int64]:
     names = timeline.trace.names
     used, which = ranked(calls.name)
-    return np.array([kinds.setdefault(names[one], len(kinds)) for one in used.tolist()], np.int64)[which]
+    return np.array([kinds.setdefault(names[name_id], len(kinds)) for name_id in used.tolist()], np.int64)[which]

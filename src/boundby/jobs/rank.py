@@ -61,7 +61,12 @@ _SHORTEST_NS = ROUNDED_NS
 def summarise(trace: Trace, name: str) -> list[RankSummary]:
     """One summary a process with device work (for each of its devices, if it drives several); of a trace without any,
     one for each process with ranges. Raises InputError where nothing can be accounted for."""
-    found, lost, ended, program = [], list[str](), {one.process: one for one in unfinished(trace)}, program_end(trace)
+    summaries, lost, ended, program = (
+        [],
+        list[str](),
+        {stuck_rank.process: stuck_rank for stuck_rank in unfinished(trace)},
+        program_end(trace),
+    )
     for label, part in _ranks_of(trace, name):
         try:
             timeline = build_timeline(part, parse_window("gpu"), fold=True, find=False)
@@ -71,23 +76,23 @@ def summarise(trace: Trace, name: str) -> list[RankSummary]:
         if summary is not None:
             passing = unique(trace.process_of_thread[unique(part.messages.thread)]).tolist()
             stuck = ended.get(passing[0]) if len(passing) == 1 else None
-            found.append(replace(summary, unfinished=stuck, program=program))
+            summaries.append(replace(summary, unfinished=stuck, program=program))
         elif len(part.messages):
             lost.append(f"{label} passes messages, but none of its time can be accounted for.")
-    if not found:
+    if not summaries:
         raise InputError(
             f"{name} holds no rank: no GPU work, and no annotated host thread.", "Capture with CUDA or NVTX."
         )
     if lost:
-        found = [replace(one, warnings=(*one.warnings, *lost), is_damaged=True) for one in found]
-    is_one_place = len(found) > 1 and trace.place.rank is not None and not trace.ranks
-    return _of_one_place(found) if is_one_place else found
+        summaries = [replace(damaged, warnings=(*damaged.warnings, *lost), is_damaged=True) for damaged in summaries]
+    is_one_place = len(summaries) > 1 and trace.place.rank is not None and not trace.ranks
+    return _of_one_place(summaries) if is_one_place else summaries
 
 
 def _of_one_place(found: list[RankSummary]) -> list[RankSummary]:
     """One rank has helpers beside it; of several that meet others, what the report tells is a node's number."""
-    meeting = [one for one in found if len(one.meetings)]
-    return meeting if len(meeting) == 1 else [replace(one, rank=UNKNOWN, world_size=UNKNOWN) for one in found]
+    meeting = [summary for summary in found if len(summary.meetings)]
+    return meeting if len(meeting) == 1 else [replace(summary, rank=UNKNOWN, world_size=UNKNOWN) for summary in found]
 
 
 def _ranks_of(trace: Trace, name: str) -> Iterator[tuple[str, Trace]]:
@@ -119,7 +124,7 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
         window, segments = (device.low_ns, device.high_ns), device.segments
         gpu = trace.gpus[device.index].name
     elif timeline.threads:
-        account = max(timeline.threads, key=lambda one: (one.total_ns, -one.thread))
+        account = max(timeline.threads, key=lambda thread: (thread.total_ns, -thread.thread))
         device, gpu, segments = None, "", account.segments
         window = int(segments.start_ns[0]), int(segments.end_ns[-1])
     else:
@@ -139,15 +144,15 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
     if device is not None:
         edges = np.append(steps, np.iinfo(np.int64).max) if len(steps) else np.array(window)
         kernels = np.histogram(begun.start_ns[begun.kernel != 0], edges)[0].astype(np.int64)
-    place = trace.place
-    told = [
+    job_place = trace.place
+    ranks = [
         trace.ranks[process]
         for process in unique(trace.process_of_thread[unique(trace.messages.thread)]).tolist()
         if process in trace.ranks
     ]
     return RankSummary(
         name=label,
-        rank=told[0] if len(told) == 1 else _rank_of(label) if place.rank is None else place.rank,
+        rank=ranks[0] if len(ranks) == 1 else _rank_of(label) if job_place.rank is None else job_place.rank,
         world_size=_world_size(trace),
         host=trace.machine.name or _machine_of(label),
         device=gpu,
@@ -190,7 +195,7 @@ def _slept_on(trace: Trace, pieces: _Columns, thread: int) -> tuple[tuple[str, i
         for what, asleep in sleeps_of(trace, thread).items()
         if what != MESSAGES
     ]
-    return tuple(sorted((one for one in slept if one[1]), key=lambda one: (-one[1], one[0])))
+    return tuple(sorted((item for item in slept if item[1]), key=lambda item: (-item[1], item[0])))
 
 
 def _begins_mpi(trace: Trace) -> bool | None:
@@ -201,15 +206,15 @@ def _begins_mpi(trace: Trace) -> bool | None:
 
 def _world_size(trace: Trace) -> int:
     """Ranks of the job, as its environment or its largest communicator tells."""
-    told = trace.place.world_size
-    largest = max((one.size for one in trace.communicators), default=UNKNOWN)
-    return max(largest, UNKNOWN) if told is None else told
+    world_size = trace.place.world_size
+    largest = max((communicator.size for communicator in trace.communicators), default=UNKNOWN)
+    return max(largest, UNKNOWN) if world_size is None else world_size
 
 
 def _rank_of(name: str) -> int:
     """The rank that a file or folder is named for: ``rank_3.sqlite``."""
-    found = _NAMED.search(name)
-    return int(found[1]) if found else UNKNOWN
+    match = _NAMED.search(name)
+    return int(match[1]) if match else UNKNOWN
 
 
 def _machine_of(name: str) -> str:
@@ -255,8 +260,8 @@ class _RankHosts(Struct, frozen=True):
 
 def _are_told(trace: Trace) -> bool:
     """Whether more than names is told of message passing, and the devices do not communicate themselves."""
-    told = trace.messages
-    return bool(((told.communicator >= 0) | (told.peer >= 0)).any()) and not trace.operations.is_communication.any()
+    calls = trace.messages
+    return bool(((calls.communicator >= 0) | (calls.peer >= 0)).any()) and not trace.operations.is_communication.any()
 
 
 def _host_meetings(timeline: Timeline) -> _RankHosts:
@@ -344,39 +349,44 @@ def _device_meetings(
 ) -> Meetings:
     trace, operations = timeline.trace, device.operations
     table = operations.table
-    mine = np.flatnonzero(table.is_communication & (table.end_ns > table.start_ns))
-    told = trace.collectives
-    row = table.collective[mine]
-    of_group, of_name, sequence = (pick(column, row, UNKNOWN) for column in (told.group, told.name, told.sequence))
+    own = np.flatnonzero(table.is_communication & (table.end_ns > table.start_ns))
+    collectives = trace.collectives
+    row = table.collective[own]
+    of_group, of_name, sequence = (
+        pick(column, row, UNKNOWN) for column in (collectives.group, collectives.name, collectives.sequence)
+    )
     # A few kinds of collectives happen thousands of times: what names say is asked once for each.
-    node = pick(trace.graph_nodes.node, table.node[mine], UNKNOWN)
-    distinct, at = factorize(of_group, of_name, table.name[mine], node)
+    node = pick(trace.graph_nodes.node, table.node[own], UNKNOWN)
+    distinct, at = factorize(of_group, of_name, table.name[own], node)
     group_of, kind_of = np.zeros(len(distinct), np.int32), np.zeros(len(distinct), np.int32)
     in_graphs: dict[str, int] = {}
-    for place in np.argsort(distinct[:, -1], kind="stable").tolist():
-        process_group, named, name, of_node = distinct[place].tolist()
+    for index in np.argsort(distinct[:, -1], kind="stable").tolist():
+        process_group, named, name, of_node = distinct[index].tolist()
         shape = _KERNEL.search(trace.names[name]) if name >= 0 else None
         text = trace.names[named] if named >= 0 else shape[1] if shape else "collective"
-        known = trace.process_groups[process_group] if process_group >= 0 else None
-        group, kind = RankGroup(known.name, known.ranks) if known is not None else RankGroup(""), _kind(text)
-        if known is None and of_node >= 0:  # nodes are numbered as the program made them, the same on all ranks
+        group_named = trace.process_groups[process_group] if process_group >= 0 else None
+        group, kind = (
+            RankGroup(group_named.name, group_named.ranks) if group_named is not None else RankGroup(""),
+            _kind(text),
+        )
+        if group_named is None and of_node >= 0:  # nodes are numbered as the program made them, the same on all ranks
             nth = in_graphs[kind] = in_graphs.get(kind, 0) + 1
             group = RankGroup(f"{kind} {nth} of a graph")
-        group_of[place] = groups.setdefault(group, len(groups))
-        kind_of[place] = kinds.setdefault(kind, len(kinds))
+        group_of[index] = groups.setdefault(group, len(groups))
+        kind_of[index] = kinds.setdefault(kind, len(kinds))
     size = pick(trace.collective_bytes, row, UNKNOWN)
-    start, end = table.start_ns[mine], table.end_ns[mine]
-    needed = _needed(timeline, device, mine)
+    start, end = table.start_ns[own], table.end_ns[own]
+    needed = _needed(timeline, device, own)
     return Meetings(
         start,
         end,
-        queued_ready(start, end, table.stream[mine], needed),
-        table.stream[mine].astype(np.int64),
+        queued_ready(start, end, table.stream[own], needed),
+        table.stream[own].astype(np.int64),
         group_of[at],
         kind_of[at],
         size,
         sequence.astype(np.int64),
-        timeline.launch_region[operations.rows][mine].astype(np.int32),
+        timeline.launch_region[operations.rows][own].astype(np.int32),
     )
 
 
@@ -403,7 +413,7 @@ def _own(timeline: Timeline, device: DeviceTimeline | None) -> Own:
     rows = np.flatnonzero(~table.is_communication)
     arrived = _launched_ns(timeline, device)[rows] + LAUNCH_LIMIT_NS
     used, of_row = ranked(np.where(table.kind[rows] == OpKind.KERNEL, table.name[rows], NOTHING))
-    numbers = np.array([fingerprint(names[one]) if one >= 0 else 0 for one in used.tolist()], np.int64)
+    numbers = np.array([fingerprint(names[name_id]) if name_id >= 0 else 0 for name_id in used.tolist()], np.int64)
     return Own(table.start_ns[rows], arrived, numbers[of_row]).sorted()
 
 
@@ -432,7 +442,10 @@ def _regions(
     regions, trace = timeline.ownership.regions, timeline.trace
     candidates = timeline.step_candidates
     details = map(_is_detail, regions.name, regions.domain)
-    named = [one._replace(path=()) if is_detail else one for one, is_detail in zip(candidates, details, strict=True)]
+    named = [
+        candidate._replace(path=()) if is_detail else candidate
+        for candidate, is_detail in zip(candidates, details, strict=True)
+    ]
     step = find_steps(named, candidates[ROOT])
     base = int(regions.depth[step]) if step is not None else 0
     kept: dict[tuple[str, ...], int] = {(): 0}

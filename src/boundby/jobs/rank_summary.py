@@ -220,13 +220,13 @@ def _left_early(pieces: Piece, meetings: Meetings, own: Own) -> tuple[Int64Array
     begun, ended, row = begun[follows], ended[follows], row[follows]
     by_end = np.argsort(meetings.end_ns, kind="stable")
     ends = meetings.end_ns[by_end]
-    place = np.searchsorted(ends, ended, side="right")
-    before = np.append(np.iinfo(np.int64).min, ends)[place]
+    next_end = np.searchsorted(ends, ended, side="right")
+    before = np.append(np.iinfo(np.int64).min, ends)[next_end]
     since = np.maximum(np.maximum(begun, before), own.arrived_ns[row])
-    near = np.append(ends, np.iinfo(np.int64).max)[place] - ended < ended - since  # else none ends soon enough
-    since, ended, place = since[near], ended[near], place[near]
+    near = np.append(ends, np.iinfo(np.int64).max)[next_end] - ended < ended - since  # else none ends soon enough
+    since, ended, next_end = since[near], ended[near], next_end[near]
     waits = []
-    for low, high, first in zip(since.tolist(), ended.tolist(), place.tolist(), strict=True):
+    for low, high, first in zip(since.tolist(), ended.tolist(), next_end.tolist(), strict=True):
         until = np.searchsorted(ends, high + max(high - low, 0))
         going = by_end[first:until]
         going = going[meetings.start_ns[going] < high]
@@ -264,8 +264,8 @@ def queued_ready(start_ns: Int64Array, end_ns: Int64Array, stream: Int64Array, n
     """When each collective could have begun: its start, or ``needed_ns`` where it followed right on its stream's
     last; never before that one could."""
     ready: Int64Array = start_ns.copy()
-    for one in np.unique(stream).tolist():
-        rows = np.flatnonzero(stream == one)
+    for stream_id in np.unique(stream).tolist():
+        rows = np.flatnonzero(stream == stream_id)
         rows = rows[np.argsort(start_ns[rows], kind="stable")]
         behind = rows[1:][start_ns[rows[1:]] - end_ns[rows[:-1]] < QUEUED_NS]
         ready[behind] = np.minimum(needed_ns[behind], start_ns[behind])
@@ -275,6 +275,6 @@ def queued_ready(start_ns: Int64Array, end_ns: Int64Array, stream: Int64Array, n
 
 def merged(paths: Sequence[Sequence[tuple[str, ...]]]) -> tuple[list[tuple[str, ...]], list[npt.NDArray[np.int64]]]:
     """One numbering for several lists of things, and each list's numbers in it."""
-    every = sorted({path for one in paths for path in one})
-    number = {path: place for place, path in enumerate(every)}
-    return every, [np.array([number[path] for path in one], np.int64) for one in paths]
+    every = sorted({path for paths_of in paths for path in paths_of})
+    number = {path: index for index, path in enumerate(every)}
+    return every, [np.array([number[path] for path in paths_of], np.int64) for paths_of in paths]

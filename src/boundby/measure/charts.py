@@ -117,16 +117,16 @@ def _above(axes: Any, count: int) -> None:
 
 
 def _histogram(axes: Any, latencies: Sequence[tuple[results.Latency, str, str]], scale: float) -> None:
-    every = np.concatenate([np.array(one.samples_ns) for one, _, _ in latencies]) / scale
+    every = np.concatenate([np.array(latency.samples_ns) for latency, _, _ in latencies]) / scale
     low, high = float(every.min()), float(np.percentile(every, 99))
     bins = np.linspace(low, max(high, low * 1.001), 40)
-    for one, color, label in latencies:
-        axes.hist(np.array(one.samples_ns) / scale, bins=bins, color=color, alpha=0.6, label=label or None)
-        if one.interval is not None:
+    for latency, color, label in latencies:
+        axes.hist(np.array(latency.samples_ns) / scale, bins=bins, color=color, alpha=0.6, label=label or None)
+        if latency.interval is not None:
             axes.axvspan(
-                one.interval.low_ns / scale, one.interval.high_ns / scale, color=color, alpha=0.35, linewidth=0
+                latency.interval.low_ns / scale, latency.interval.high_ns / scale, color=color, alpha=0.35, linewidth=0
             )
-        axes.axvline(one.median_ns / scale, color=RED if len(latencies) == 1 else color, linewidth=1.2)
+        axes.axvline(latency.median_ns / scale, color=RED if len(latencies) == 1 else color, linewidth=1.2)
     cut = int((every > bins[-1]).sum())
     if cut:
         _above(axes, cut)
@@ -135,26 +135,30 @@ def _histogram(axes: Any, latencies: Sequence[tuple[results.Latency, str, str]],
 def _methods(figure: Any, methods: results.Methods) -> None:
     axes = figure.subplots()
     every = [*methods.latencies, *([methods.with_copy] if methods.with_copy is not None else [])]
-    names = [one.method for one in methods.latencies] + ["copy inside"] * (methods.with_copy is not None)
-    scale, unit = _scale(*(one.p99_ns for one in every))
-    for place, one in enumerate(every):
-        is_wrong = one.method == "naive" and one.device != "cpu"  # on the CPU a call returns when its work is done
-        axes.barh(place, one.median_ns / scale, color=GREY if is_wrong else BLUE, hatch="//" if is_wrong else None)
-        axes.plot([one.median_ns / scale, one.p99_ns / scale], [place, place], color=RED, linewidth=1.5)
-        if one.std_ns is not None:
-            axes.errorbar(one.mean_ns / scale, place, xerr=one.std_ns / scale, color="black", capsize=3, linewidth=1)
-        end = max(one.p99_ns, one.mean_ns + (one.std_ns or 0)) / scale
+    names = [latency.method for latency in methods.latencies] + ["copy inside"] * (methods.with_copy is not None)
+    scale, unit = _scale(*(latency.p99_ns for latency in every))
+    for index, latency in enumerate(every):
+        is_wrong = (
+            latency.method == "naive" and latency.device != "cpu"
+        )  # on the CPU a call returns when its work is done
+        axes.barh(index, latency.median_ns / scale, color=GREY if is_wrong else BLUE, hatch="//" if is_wrong else None)
+        axes.plot([latency.median_ns / scale, latency.p99_ns / scale], [index, index], color=RED, linewidth=1.5)
+        if latency.std_ns is not None:
+            axes.errorbar(
+                latency.mean_ns / scale, index, xerr=latency.std_ns / scale, color="black", capsize=3, linewidth=1
+            )
+        end = max(latency.p99_ns, latency.mean_ns + (latency.std_ns or 0)) / scale
         note = "  WRONG: enqueueing only" if is_wrong else ""
-        if one is methods.with_copy and methods.copy_ns is not None:
+        if latency is methods.with_copy and methods.copy_ns is not None:
             axes.barh(
-                place,
+                index,
                 max(methods.copy_ns, 0) / scale,
                 left=methods.latencies[-1].median_ns / scale,
                 color=ORANGE,
                 hatch="//",
             )
             note = f"  of it {duration(max(methods.copy_ns, 0))} the inputs' copy"
-        axes.text(end, place, f"  {duration(one.median_ns)}{note}", va="center")
+        axes.text(end, index, f"  {duration(latency.median_ns)}{note}", va="center")
     axes.set_yticks(range(len(names)), names)
     axes.margins(x=0.3)
     _plain(axes, methods.latencies[-1].name, f"median per call, line to p99, mean and standard deviation ({unit})", "")
@@ -173,17 +177,17 @@ def _by_size(figure: Any, found: results.MethodsBySize) -> None:
 
 def _stages_comparison(figure: Any, found: results.StagesComparison) -> None:
     of_host, of_device = figure.subplots(1, 2)
-    every = {stage.name: None for one in (found.a, found.b) for stage in one.stages}
-    places = np.arange(len(every))
-    medians = [float(np.median(stage.host_ns)) for one in (found.a, found.b) for stage in one.stages]
+    every = {stage.name: None for side in (found.a, found.b) for stage in side.stages}
+    positions = np.arange(len(every))
+    medians = [float(np.median(stage.host_ns)) for side in (found.a, found.b) for stage in side.stages]
     scale, unit = _scale(*medians)
     for axes, title, field in ((of_host, "on the host", "host_ns"), (of_device, "on the device", "device_ns")):
-        for number, (letter, one, color) in enumerate((("A", found.a, BLUE), ("B", found.b, ORANGE))):
-            told = {stage.name: getattr(stage, field) for stage in one.stages}
-            heights = [float(np.median(told[name])) / scale if told.get(name) else 0.0 for name in every]
-            label = f"{letter}: {duration(one.pass_ns)} a pass"
-            axes.barh(places + 0.4 * number - 0.2, heights, 0.38, color=color, label=label)
-        axes.set_yticks(places, list(every))
+        for number, (letter, side, color) in enumerate((("A", found.a, BLUE), ("B", found.b, ORANGE))):
+            times = {stage.name: getattr(stage, field) for stage in side.stages}
+            heights = [float(np.median(times[name])) / scale if times.get(name) else 0.0 for name in every]
+            label = f"{letter}: {duration(side.pass_ns)} a pass"
+            axes.barh(positions + 0.4 * number - 0.2, heights, 0.38, color=color, label=label)
+        axes.set_yticks(positions, list(every))
         axes.invert_yaxis()
         _plain(axes, title, f"median per stage ({unit})", "")
     of_host.legend(frameon=False)
@@ -196,11 +200,11 @@ def _stages(figure: Any, stages: results.StagesResult) -> None:
     host = [float(np.median(stage.host_ns)) for stage in stages.stages]
     device = [float(np.median(stage.device_ns)) if stage.device_ns else 0.0 for stage in stages.stages]
     scale, unit = _scale(*host, *device)
-    places = np.arange(len(names))
-    axes.barh(places - 0.2, np.array(host) / scale, 0.38, color=ORANGE, label="host")
+    positions = np.arange(len(names))
+    axes.barh(positions - 0.2, np.array(host) / scale, 0.38, color=ORANGE, label="host")
     if any(stage.device_ns for stage in stages.stages):
-        axes.barh(places + 0.2, np.array(device) / scale, 0.38, color=BLUE, label="device")
-    axes.set_yticks(places, names)
+        axes.barh(positions + 0.2, np.array(device) / scale, 0.38, color=BLUE, label="device")
+    axes.set_yticks(positions, names)
     axes.invert_yaxis()
     axes.legend(frameon=False)
     _plain(
@@ -258,12 +262,14 @@ def _throughput(figure: Any, found: results.Throughput) -> None:
 
 
 def _qualities(axes: Any, sizes: list[int], found: results.Devices) -> None:
-    for label, color, told in (
+    for label, color, qualities in (
         ("CPU", ORANGE, [point.cpu_quality for point in found.points]),
         (found.gpu_name or "", BLUE, [point.gpu_quality for point in found.points]),
     ):
-        if any(value is not None for value in told):
-            axes.plot(sizes, [np.nan if value is None else value for value in told], "o-", color=color, label=label)
+        if any(value is not None for value in qualities):
+            axes.plot(
+                sizes, [np.nan if value is None else value for value in qualities], "o-", color=color, label=label
+            )
     _over_sizes(axes, "quality of the result", found.quality or "quality")
 
 

@@ -74,13 +74,13 @@ def compare(a: Result, b: Result, *, confidence: float = 0.95) -> Compared:
         return _stages_compared(a, b, confidence)
     if isinstance(a, SWEEPS) and isinstance(b, SWEEPS) and type(a) is type(b):
         return _sizes_compared(a, b)
-    one, other = _latency(a), _latency(b)
-    if one is None or other is None:
+    latency_a, other = _latency(a), _latency(b)
+    if latency_a is None or other is None:
         raise MeasureError(
             f"A result of kind {a.kind} and one of kind {b.kind} cannot be compared.",
             "Compare two that the same command saved: boundby measure latency, stages, throughput or devices.",
         )
-    return _compared(one, other, confidence, 0)
+    return _compared(latency_a, other, confidence, 0)
 
 
 def _sizes_compared(a: Sweep, b: Sweep) -> SizesComparison:
@@ -112,15 +112,15 @@ def _size_change(size: int, what: str, one: TimeOf, other: TimeOf) -> SizeChange
 
 
 def _stages_compared(a: StagesResult, b: StagesResult, confidence: float) -> StagesComparison:
-    of_a, of_b = ({stage.name: stage for stage in one.stages} for one in (a, b))
+    of_a, of_b = ({stage.name: stage for stage in side.stages} for side in (a, b))
     changes = tuple(_stage_change(of_a[name], of_b[name], confidence) for name in of_b if name in of_a)
     if not changes:
         raise MeasureError("The two pipelines have no stage in common.", "Give stages that do the same the same name.")
-    found = list(_unlike(a, b))
+    mistakes = list(_unlike(a, b))
     if apart := [name for name in (*of_a, *of_b) if not (name in of_a and name in of_b)]:
-        told = f"Only one of them has {', '.join(apart)}."
-        found.append(Mistake("not-alike", told, "Its time is in the whole only."))
-    return StagesComparison(a, b, changes, confidence, tuple(found))
+        message = f"Only one of them has {', '.join(apart)}."
+        mistakes.append(Mistake("not-alike", message, "Its time is in the whole only."))
+    return StagesComparison(a, b, changes, confidence, tuple(mistakes))
 
 
 def _stage_change(one: StageTimes, other: StageTimes, confidence: float) -> StageChange:
@@ -211,11 +211,11 @@ def _mistakes(comparison: LatencyComparison) -> Iterator[Mistake]:
 def _unlike(a: Result, b: Result) -> Iterator[Mistake]:
     """Circumstances that are not the same: the machine, how it was measured, and the GPU's state."""
     of_a, of_b = _circumstances(a), _circumstances(b)
-    for what, one in of_a.items():
-        other = of_b.get(what, one)
-        is_far = isinstance(one, float) and isinstance(other, float) and abs(other - one) > NOTABLE * one
-        if one != other and (is_far or not isinstance(one, float)):
-            shown = [f"{value:g}" if isinstance(value, float) else value for value in (one, other)]
+    for what, value_a in of_a.items():
+        other = of_b.get(what, value_a)
+        is_far = isinstance(value_a, float) and isinstance(other, float) and abs(other - value_a) > NOTABLE * value_a
+        if value_a != other and (is_far or not isinstance(value_a, float)):
+            shown = [f"{value:g}" if isinstance(value, float) else value for value in (value_a, other)]
             yield Mistake(
                 "not-alike",
                 f"They were measured with different {what} ({shown[0]} and {shown[1]}).",
@@ -229,7 +229,7 @@ def _circumstances(result: Result) -> dict[str, str | float]:
         return _circumstances(result.points[-1].methods.best)
     machine: MeasuredOn | None = getattr(result, "machine", None)
     state: DeviceState | None = getattr(result, "after", None)
-    told: dict[str, str | float | None] = {
+    facts: dict[str, str | float | None] = {
         "devices": getattr(result, "device_name", None),
         "CPUs": getattr(result, "cpu_name", None),
         "GPUs": getattr(result, "gpu_name", None),
@@ -241,7 +241,7 @@ def _circumstances(result: Result) -> dict[str, str | float]:
         "throttling": ", ".join(state.throttling or ()) or "none" if state else None,
         **{what: getattr(state, field, None) for what, field in STATE_FIGURES.items()},
     }
-    return {what: value for what, value in told.items() if value is not None}
+    return {what: value for what, value in facts.items() if value is not None}
 
 
 #: Of a GPU's state: what it is called where two differ in it.

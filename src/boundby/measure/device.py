@@ -389,7 +389,11 @@ class CudaDevice:
                 yield sites
             finally:
                 cuda.set_sync_debug_mode(before)
-                sites.extend(f"{one.filename}:{one.lineno}" for one in caught if _SYNC_WARNING in str(one.message))
+                sites.extend(
+                    f"{warning.filename}:{warning.lineno}"
+                    for warning in caught
+                    if _SYNC_WARNING in str(warning.message)
+                )
 
     def replayable(self, call: Callable[[], object]) -> Callable[[], object]:
         torch = self._torch

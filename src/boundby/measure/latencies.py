@@ -143,13 +143,13 @@ class LatencyRun:
             after=self.after,
             machine=self.machine,
         )
-        found = [
+        all_mistakes = [
             *mistakes.of_procedure(measured),
             *self.found,
             *mistakes.of_compiler(sampler.recompiled, sampling.MAX_RECOMPILED),
             *mistakes.of_samples(measured),
         ]
-        return replace(measured, mistakes=tuple(found))
+        return replace(measured, mistakes=tuple(all_mistakes))
 
     def _call(self) -> TimedCall:
         fn, inputs, options = self.fn, self.inputs, self.options
@@ -179,9 +179,9 @@ class LatencyRun:
     def _settle_device(self, result: object, had: int) -> None:
         """What nobody said and no input showed, the first call shows: it used a GPU."""
         if self.options.device is None and self.device.name == "cpu":
-            place = devices.found(result)
-            if place != "cpu" or devices.was_used_since(had):
-                self.device = devices.choose(place if place != "cpu" else "cuda")
+            device_name = devices.found(result)
+            if device_name != "cpu" or devices.was_used_since(had):
+                self.device = devices.choose(device_name if device_name != "cpu" else "cuda")
 
     def _refuse(self) -> None:
         options = self.options
@@ -367,10 +367,10 @@ def waits(fn: Callable[..., object], *inputs: Any, device: str | Device | None =
 
     A place (file:line) for each wait, in order; ``boundby.measure.device`` says what the CPU cannot tell.
     """
-    found = devices.choose(device, inputs, named, values.modules_of(fn), values.tensors_of(fn))
-    with found.watch_syncs() as sites:
+    chosen = devices.choose(device, inputs, named, values.modules_of(fn), values.tensors_of(fn))
+    with chosen.watch_syncs() as sites:
         fn(*inputs, **named)
-    found.synchronize()
+    chosen.synchronize()
     return tuple(sites)
 
 

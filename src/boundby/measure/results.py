@@ -195,8 +195,8 @@ class Latency(_Kept, Struct, frozen=True):
     @property
     def interval(self) -> Interval | None:
         """Of the median, by order statistics; None for a single sample."""
-        found = statistics.median_interval(self.samples_ns, self.confidence)
-        return None if found is None else Interval(*found)
+        ends = statistics.median_interval(self.samples_ns, self.confidence)
+        return None if ends is None else Interval(*ends)
 
     @property
     def host_ns(self) -> float | None:
@@ -237,15 +237,15 @@ class Methods(_Kept, Struct, frozen=True):
     @property
     def said(self) -> Mapping[str, float]:
         """What each of the usual mistakes says of a call, in nanoseconds: those that can be made here."""
-        naive = next((one for one in self.latencies if one.method == NAIVE), None)
+        naive = next((latency for latency in self.latencies if latency.method == NAIVE), None)
         first = self.best.first_call_ns if self.best.warmup_calls else 0
-        found = {
+        ratios = {
             "launches only": naive.median_ns if naive else None,
             "loop, no wait": self.loop.median_ns if self.loop else None,
             "no warm-up": first or None,
             "copies inside": self.with_copy.median_ns if self.with_copy else None,
         }
-        return {what: float(ns) for what, ns in found.items() if ns is not None}
+        return {what: float(ns) for what, ns in ratios.items() if ns is not None}
 
 
 class TimeOf(Struct, frozen=True):
@@ -387,8 +387,10 @@ class SizePoint(Struct, frozen=True):
     def times(self) -> Mapping[str, TimeOf]:
         """Those that were measured, by what was timed."""
         every = {"CPU": "cpu_ns", "GPU": "gpu_ns", "GPU with copies": "gpu_with_copies_ns"}
-        told = {what: (getattr(self, name), self.intervals_ns.get(name, (None, None))) for what, name in every.items()}
-        return {what: TimeOf(ns, *ends) for what, (ns, ends) in told.items() if ns is not None}
+        by_what = {
+            what: (getattr(self, name), self.intervals_ns.get(name, (None, None))) for what, name in every.items()
+        }
+        return {what: TimeOf(ns, *ends) for what, (ns, ends) in by_what.items() if ns is not None}
 
 
 class Devices(_Kept, Struct, frozen=True):

@@ -165,9 +165,9 @@ def _methods(methods: results.Methods) -> Iterator[Line]:
     def row(name: str, one: results.Latency, note: str) -> None:
         table.add_row(name, *_row(one), f"{one.median_ns / best.median_ns:.3f}", note)
 
-    for one in methods.latencies:
-        row(one.method, one, "does not wait: wrong" if one.method == results.NAIVE else "")
-        if one.method == results.NAIVE and methods.loop is not None:
+    for latency in methods.latencies:
+        row(latency.method, latency, "does not wait: wrong" if latency.method == results.NAIVE else "")
+        if latency.method == results.NAIVE and methods.loop is not None:
             row(f"loop of {methods.loop.calls_per_sample}", methods.loop, "does not wait after the last: wrong")
     if methods.with_copy is not None and methods.copy_ns is not None:
         note = f"the inputs' copy to the device adds {duration(max(methods.copy_ns, 0))}"
@@ -317,14 +317,14 @@ def _stages_comparison(found: results.StagesComparison) -> Iterator[Line]:
     a, b = found.a, found.b
     if any(stage.significant for stage in found.stages) or a.synchronised != b.synchronised:
         change = units.change(b.pass_ns / a.pass_ns - 1)
-        told = f"a pass takes {duration(b.pass_ns)} instead of {duration(a.pass_ns)} ({change})"
+        headline = f"a pass takes {duration(b.pass_ns)} instead of {duration(a.pass_ns)} ({change})"
     else:
-        told = "no stage differs significantly"
-    yield _head("B against A", told)
-    for letter, one in (("A", a), ("B", b)):
-        how = "the host waits for the device after every stage" if one.synchronised else "as it runs"
+        headline = "no stage differs significantly"
+    yield _head("B against A", headline)
+    for letter, run in (("A", a), ("B", b)):
+        how = "the host waits for the device after every stage" if run.synchronised else "as it runs"
         yield Text(
-            f"{letter}: {one.device_name} ({one.device}), {one.clock}; {plural(one.passes, 'pass', 'passes')}, {how}",
+            f"{letter}: {run.device_name} ({run.device}), {run.clock}; {plural(run.passes, 'pass', 'passes')}, {how}",
             DIM,
         )
     if a.device == b.device == "cpu":
@@ -346,7 +346,7 @@ def _stages_comparison(found: results.StagesComparison) -> Iterator[Line]:
 
 
 def _stages_beside(found: results.StagesComparison) -> Table:
-    of = [{stage.name: stage for stage in one.stages} for one in (found.a, found.b)]
+    of = [{stage.name: stage for stage in side.stages} for side in (found.a, found.b)]
     on_device = any(stage.device_ns is not None for stages in of for stage in stages.values())
     device = (">A DEVICE", ">B DEVICE") if on_device else ()
     table = grid("STAGE", ">A HOST", ">B HOST", *device, ">B / A", ">INTERVAL", "")
@@ -476,23 +476,23 @@ def _comparison(comparison: results.LatencyComparison) -> Iterator[Line]:
         yield Text(CPU_ONLY, DIM)
     yield Text()
     table = grid("", ">MEDIAN", ">INTERVAL", ">MEAN", ">P99", ">SAMPLES", "NAME")
-    for letter, one in (("A", a), ("B", b)):
-        median, interval, *rest = _row(one)
-        table.add_row(letter, median, interval, duration(one.mean_ns), *rest, one.name)
+    for letter, side in (("A", a), ("B", b)):
+        median, interval, *rest = _row(side)
+        table.add_row(letter, median, interval, duration(side.mean_ns), *rest, side.name)
     yield table
     yield from _states(a, b)
     if a.mistakes or b.mistakes:
         yield Text()
         yield Text(f"NOTE FOR EACH ({DOCS} explains each)", STRONG)
-    for letter, one in (("A", a), ("B", b)):
-        for mistake in one.mistakes:
+    for letter, side in (("A", a), ("B", b)):
+        for mistake in side.mistakes:
             yield from _mistake(mistake, f"{letter}: ")
 
 
 def _states(a: HasState, b: HasState) -> Iterator[Line]:
     """Of both GPUs, where they are known."""
     states = [
-        (f"{letter}: GPU after", _state(one.after)) for letter, one in (("A", a), ("B", b)) if one.after is not None
+        (f"{letter}: GPU after", _state(side.after)) for letter, side in (("A", a), ("B", b)) if side.after is not None
     ]
     if states:
         yield Text()
@@ -502,8 +502,8 @@ def _states(a: HasState, b: HasState) -> Iterator[Line]:
 def _sizes_comparison(found: results.SizesComparison) -> Iterator[Line]:
     a, b = found.a, found.b
     yield _head("B against A", _sizes_verdict(found))
-    for letter, one in (("A", a), ("B", b)):
-        yield Text(f"{letter}: {one.name}, {one.where}", DIM)
+    for letter, side in (("A", a), ("B", b)):
+        yield Text(f"{letter}: {side.name}, {side.where}", DIM)
     yield Text()
     several = len({change.what for change in found.changes}) > 1
     table = grid(">SIZE", *(("",) if several else ()), ">A", ">B", ">B / A", ">BETWEEN", "")
@@ -528,19 +528,19 @@ def _sizes_verdict(found: results.SizesComparison) -> str:
     """What a reader wants of each kind: the best batch, from where on a GPU pays; else how many sizes differ."""
     a, b = found.a, found.b
     if a.best is not None and b.best is not None:
-        rates = [one.samples_per_s for one in (a.best, b.best)]
+        rates = [of_size.samples_per_s for of_size in (a.best, b.best)]
         sizes = f"at batch size {b.best.size:,} instead of {amount(rates[0])} at {a.best.size:,}"
         return f"{amount(rates[1])} samples/s {sizes} ({units.change(rates[1] / rates[0] - 1)})"
     if found.of == results.Devices.kind and a.has_gpu and b.has_gpu:
         return f"the GPU pays {_pays_from(b)}, and {_pays_from(a)} in A"
     sides = {"less": sum(change.differs is True and change.ratio < 1 for change in found.changes)}
     sides["more"] = sum(change.differs is True and change.ratio > 1 for change in found.changes)
-    told = [
+    rates_told = [
         f"B takes {side} time at {number} of {plural(len(found.changes), 'size')}"
         for side, number in sides.items()
         if number
     ]
-    return "; ".join(told) or "no difference shown at any size"
+    return "; ".join(rates_told) or "no difference shown at any size"
 
 
 def _pays_from(one: results.SweepSummary) -> str:

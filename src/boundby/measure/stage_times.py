@@ -108,9 +108,9 @@ class Stages:
         self._device.synchronize()
         after = self._device.state()
         resolved = [self._resolved(entry) for entry in self._entries]
-        told = _result(resolved, self._device, synchronised=self._synchronise, warmup=warmup)
-        found = tuple(mistakes.of_states(self._before, after))
-        return replace(told, after=after, machine=machine(), mistakes=found)
+        measured = _result(resolved, self._device, synchronised=self._synchronise, warmup=warmup)
+        noticed = tuple(mistakes.of_states(self._before, after))
+        return replace(measured, after=after, machine=machine(), mistakes=noticed)
 
     def enter(self, name: str) -> _Entry:
         device = self._device or self._start()
@@ -223,8 +223,8 @@ def _warm_passes(entries: Sequence[_Resolved], starts: Sequence[int]) -> int:
     """How many passes at the start to leave out. ``starts``: places of the entries that begin one."""
     if len(starts) < 2:
         return 0
-    times = [entries[place].device or entries[place].host for place in starts]
-    lengths = [later[0] - one[0] for one, later in pairwise(times)]
+    times = [entries[index].device or entries[index].host for index in starts]
+    lengths = [later[0] - earlier[0] for earlier, later in pairwise(times)]
     return steady_from(lengths) or 0
 
 
@@ -242,7 +242,7 @@ def _length_ns(entries: Sequence[_Resolved], *, is_warm: bool) -> int:
 
 
 def _result(entries: Sequence[_Resolved], device: Device, *, synchronised: bool, warmup: bool) -> StagesResult:
-    starts = [place for place, entry in enumerate(entries) if entry.depth == 0 and entry.name == entries[0].name]
+    starts = [index for index, entry in enumerate(entries) if entry.depth == 0 and entry.name == entries[0].name]
     left_out = _warm_passes(entries, starts) if warmup else 0
     entries = entries[starts[left_out] :]
     pass_of = np.searchsorted(starts, np.arange(starts[left_out], starts[left_out] + len(entries)), side="right") - 1

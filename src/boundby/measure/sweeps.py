@@ -204,8 +204,8 @@ class _BatchSearch(Struct, dict=True):
         """Half-way from the best size to its neighbours."""
         sizes = sorted(point.size for point in self._good())
         best = self._best().size
-        place = sizes.index(best)
-        for other in (*sizes[max(0, place - 1) : place], *sizes[place + 1 : place + 2]):
+        index = sizes.index(best)
+        for other in (*sizes[max(0, index - 1) : index], *sizes[index + 1 : index + 2]):
             if abs(other - best) > max(1, SMALL * best) and not self._is_late():
                 self._try((best + other) // 2, searching=False)
 
@@ -250,8 +250,8 @@ class _BatchSearch(Struct, dict=True):
             number = max(_LEAST_BATCHES, math.ceil(batches_ns / max(1.0, result.median_ns)))
             total = self._back_to_back(run, number)
         if not self.points:
-            told = ("host-sync", "cpu-inputs", "cpu-parameters", "gradient-mode", "lazy-result", "unused-result")
-            self.mistakes = tuple(mistake for mistake in result.mistakes if mistake.code in told)
+            codes = ("host-sync", "cpu-inputs", "cpu-parameters", "gradient-mode", "lazy-result", "unused-result")
+            self.mistakes = tuple(mistake for mistake in result.mistakes if mistake.code in codes)
         interval = result.interval
         low, high = (interval.low_ns, interval.high_ns) if interval else (result.median_ns, result.median_ns)
         return BatchPoint(size, result.median_ns, low, high, number, total, self.device.peak_memory_bytes())
@@ -448,23 +448,23 @@ def break_even(points: Sequence[tuple[int, float, float | None]]) -> float | Non
     Between the last size at which it is not and the next, times are taken for straight on logarithmic axes. It is the
     smallest size measured if the GPU is quicker from there on.
     """
-    known = [(size, math.log(cpu / gpu)) for size, cpu, gpu in points if gpu is not None and gpu > 0]
-    slower = [place for place, (_, gain) in enumerate(known) if gain < 0]
-    if not known or known[-1][1] < 0:
+    ratios = [(size, math.log(cpu / gpu)) for size, cpu, gpu in points if gpu is not None and gpu > 0]
+    slower = [index for index, (_, gain) in enumerate(ratios) if gain < 0]
+    if not ratios or ratios[-1][1] < 0:
         return None
     if not slower:
-        return float(known[0][0])
-    (size, loss), (next_size, gain) = known[slower[-1]], known[slower[-1] + 1]
+        return float(ratios[0][0])
+    (size, loss), (next_size, gain) = ratios[slower[-1]], ratios[slower[-1] + 1]
     part = -loss / (gain - loss)
     return math.exp(math.log(size) + part * (math.log(next_size) - math.log(size)))
 
 
 def _gpu(gpu: str | Device | None) -> Device | None:
     if gpu is not None:
-        found = device_module.choose(gpu)
-        if not found.is_asynchronous:
+        device = device_module.choose(gpu)
+        if not device.is_asynchronous:
             raise MeasureError("The CPU cannot be compared with itself.", "Choose a GPU, such as cuda.")
-        return found
+        return device
     torch = loaded()
     return device_module.choose("cuda") if torch is not None and torch.cuda.is_available() else None
 
@@ -558,7 +558,7 @@ class _Sweep:
             apart,
             judged[0],
             judged[1],
-            {name: (one.low_ns, one.high_ns) for name, one in intervals.items() if one is not None},
+            {name: (interval.low_ns, interval.high_ns) for name, interval in intervals.items() if interval is not None},
         )
 
     def _with_copies(self, case: SizeCase, gpu: Device) -> Latency:

@@ -130,14 +130,14 @@ def find(place: str) -> Callable[..., Any]:
     if not colon or not where or not name:
         raise TargetError(f"{place!r} names no function.", _FORM)
     module = _file(where) if where.endswith(".py") or "/" in where else _module(where)
-    found: Any = module
+    target: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise TargetError(f"There is no {name} in {where}.", _suggestion(module, name))
-        found = getattr(found, part)
-    if not callable(found):
-        raise TargetError(f"{place} is not a function but {type(found).__name__}.", _suggestion(module, ""))
-    function: Callable[..., Any] = found
+        target = getattr(target, part)
+    if not callable(target):
+        raise TargetError(f"{place} is not a function but {type(target).__name__}.", _suggestion(module, ""))
+    function: Callable[..., Any] = target
     return function
 
 

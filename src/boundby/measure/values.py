@@ -91,11 +91,11 @@ def moved(value: Any, device: str) -> Any:
 
 def modules_of(function: object) -> list[Any]:
     """The modules that a call of ``function`` is known to use: itself, what it is bound to, closes over, or names."""
-    found: list[Any] = []
+    modules: list[Any] = []
     for value in _reach(function):
-        if is_module(value) and not any(value is other for other in found):
-            found.append(value)
-    return found
+        if is_module(value) and not any(value is other for other in modules):
+            modules.append(value)
+    return modules
 
 
 def tensors_of(function: object) -> list[Any]:

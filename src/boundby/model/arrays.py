@@ -70,10 +70,10 @@ def _is_told_even(column: npt.NDArray[Any]) -> bool:
         return False
     if column.strides == (0,):
         return True
-    for one in (column, column.base):
-        if isinstance(one, np.ndarray) and one.ndim == 1 and len(one) and one.dtype == column.dtype:
-            known = _EVEN.get((len(one), one.dtype.str, one[0].item()))
-            if one is known:
+    for array in (column, column.base):
+        if isinstance(array, np.ndarray) and array.ndim == 1 and len(array) and array.dtype == column.dtype:
+            even = _EVEN.get((len(array), array.dtype.str, array[0].item()))
+            if array is even:
                 return True
     return False
 
@@ -98,8 +98,8 @@ def taken(column: npt.NDArray[Scalar], rows: npt.NDArray[np.integer] | slice) ->
 
 def bounds(column: npt.NDArray[Any]) -> tuple[int, int]:
     """The least and the greatest of some integers."""
-    known = column[:1] if _is_told_even(column) else column
-    return int(known.min()), int(known.max())
+    values = column[:1] if _is_told_even(column) else column
+    return int(values.min()), int(values.max())
 
 
 def least_two(values: Int64Array) -> list[int]:
@@ -115,8 +115,8 @@ def replaced(column: Int64Array, number: int, by: int) -> Int64Array:
     """The column with another number in place of one; itself where it does not hold that."""
     if is_even(column):
         return spread(by, len(column)) if column[0] == number else column
-    found = column == number
-    return np.where(found, by, column).astype(np.int64, copy=False) if found.any() else column
+    is_number = column == number
+    return np.where(is_number, by, column).astype(np.int64, copy=False) if is_number.any() else column
 
 
 def _unwritten(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
@@ -192,8 +192,8 @@ def unique(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         return (np.flatnonzero(seen) + low).astype(flat.dtype)
     # Sorting is quicker than the table of hashes that NumPy makes, before which it loads masked arrays.
     ascending = flat if flat.dtype.kind == "i" and order_of(flat) else np.sort(flat)
-    found: npt.NDArray[Scalar] = ascending[np.append(True, ascending[1:] != ascending[:-1])]
-    return found
+    distinct: npt.NDArray[Scalar] = ascending[np.append(True, ascending[1:] != ascending[:-1])]
+    return distinct
 
 
 def without(values: npt.NDArray[Scalar], gone: npt.NDArray[Any]) -> npt.NDArray[Scalar]:
@@ -232,12 +232,12 @@ def median(values: npt.ArrayLike) -> float:
 def quantile(values: Int64Array | FloatArray, part: float, *, ascend: bool = False) -> float:
     """Interpolated between neighbours: what ``np.quantile`` says, again without masked arrays. ``ascend``: the values
     do so."""
-    place = part * (len(values) - 1)
-    low = int(place)
+    position = part * (len(values) - 1)
+    low = int(position)
     high = min(low + 1, len(values) - 1)
     parted = values if ascend else np.partition(values, high)
     first, second = parted[: low + 1].max().item(), parted[high].item()
-    apart, beyond = second - first, place - low
+    apart, beyond = second - first, position - low
     return float(second - apart * (1 - beyond) if beyond >= 0.5 else first + apart * beyond)
 
 
@@ -248,30 +248,30 @@ def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArra
         return flat[:1].copy(), _shared(spread(0, len(flat), np.intp))
     if (few := _few(flat)) is not None:
         low, seen = few
-        found = (np.flatnonzero(seen) + low).astype(flat.dtype)
+        values_seen = (np.flatnonzero(seen) + low).astype(flat.dtype)
         shifted = (flat if flat.itemsize >= 4 else flat.astype(np.int64)) - low if low else flat
-        return found, pick(np.cumsum(seen) - 1, shifted, 0)
-    if (known := _distinct([flat])) is not None:
-        first, index = known
+        return values_seen, pick(np.cumsum(seen) - 1, shifted, 0)
+    if (rows_known := _distinct([flat])) is not None:
+        first, index = rows_known
         order = np.argsort(flat[first], kind="stable")
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        return flat[first[order]], pick(place, index, 0)
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
+        return flat[first[order]], pick(position, index, 0)
     order = np.argsort(flat, kind="stable")
-    ascending, place = flat[order], np.empty(len(order), np.intp)
+    ascending, position = flat[order], np.empty(len(order), np.intp)
     new = np.append(True, ascending[1:] != ascending[:-1])[: len(order)]
-    place[order] = np.cumsum(new) - 1
-    return ascending[new], place
+    position[order] = np.cumsum(new) - 1
+    return ascending[new], position
 
 
 def first_rows(values: npt.NDArray[np.integer]) -> npt.NDArray[np.intp]:
     """The first row of each distinct integer, in ascending order of these."""
-    found, looked = unique(values), 1 << 12
+    distinct_values, looked = unique(values), 1 << 12
     while True:  # most stand among the first rows
         some = values[:looked]
         distinct, index = ranked(some)
-        if len(distinct) == len(found):
-            first = np.empty(len(found), np.intp)
+        if len(distinct) == len(distinct_values):
+            first = np.empty(len(distinct_values), np.intp)
             first[index[::-1]] = np.arange(len(some))[::-1]  # the last write wins
             return first
         looked *= 16
@@ -294,11 +294,11 @@ def translated(values: npt.NDArray[Any], number_of: Callable[[int], int], kind: 
 
 def grouped(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], list[npt.NDArray[np.intp]]]:
     """The distinct values, ascending, and of each the places where it stands, in order."""
-    found, index = ranked(values)
-    if len(found) == 0:
-        return found, []
+    distinct, index = ranked(values)
+    if len(distinct) == 0:
+        return distinct, []
     count = np.bincount(index)
-    return found, np.split(into_groups(index, np.arange(len(index)), count), np.cumsum(count)[:-1])
+    return distinct, np.split(into_groups(index, np.arange(len(index)), count), np.cumsum(count)[:-1])
 
 
 def _few(flat: npt.NDArray[Scalar]) -> tuple[int, BoolArray] | None:
@@ -343,14 +343,14 @@ def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.ND
     if size == 0:
         return np.empty((0, len(columns)), np.int64), np.zeros(0, np.int64)
     if len(columns) == 1:
-        found, index = ranked(columns[0])
-        return found.astype(np.int64)[:, None], index
+        distinct_rows, index = ranked(columns[0])
+        return distinct_rows.astype(np.int64)[:, None], index
     various = [not is_even(column) for column in columns]
     if not all(various):  # these tell no rows apart
         some = [column for column, is_various in zip(columns, various, strict=True) if is_various] or columns[:1]
-        found, index = factorize(*some)
-        rows = np.repeat([[int(column[0]) for column in columns]], len(found), axis=0)
-        rows[:, various] = found[:, : sum(various)]
+        distinct_rows, index = factorize(*some)
+        rows = np.repeat([[int(column[0]) for column in columns]], len(distinct_rows), axis=0)
+        rows[:, various] = distinct_rows[:, : sum(various)]
         return rows, index
     if (packed := _packed(columns)) is not None:
         rest, inverse = ranked(packed[0])
@@ -359,21 +359,21 @@ def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.ND
             rows[:, at] = rest % span + low
             rest = rest // span
         return rows, inverse
-    if (known := _distinct(columns)) is not None:
-        first, index = known
+    if (rows_known := _distinct(columns)) is not None:
+        first, index = rows_known
         rows = np.stack([np.asarray(column)[first] for column in columns], axis=1).astype(np.int64)
         order = np.lexsort(rows.T[::-1])
-        place = np.empty(len(order), np.intp)
-        place[order] = np.arange(len(order))
-        return rows[order], pick(place, index, 0)
+        position = np.empty(len(order), np.intp)
+        position[order] = np.arange(len(order))
+        return rows[order], pick(position, index, 0)
     code = np.zeros(size, np.int64)
     for column in columns:
-        found, index = ranked(column)
-        code = code * len(found) + index
-    found, inverse = ranked(code)
-    place = np.empty(len(found), np.intp)
-    place[inverse] = np.arange(size)
-    rows = np.stack([np.asarray(column)[place] for column in columns], axis=1)
+        distinct_rows, index = ranked(column)
+        code = code * len(distinct_rows) + index
+    distinct_rows, inverse = ranked(code)
+    position = np.empty(len(distinct_rows), np.intp)
+    position[inverse] = np.arange(size)
+    rows = np.stack([np.asarray(column)[position] for column in columns], axis=1)
     return rows.astype(np.int64), inverse
 
 
@@ -405,15 +405,15 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
     if len(rows) and _is_told_even(rows):
         return np.full(len(rows), values[rows[0]] if rows[0] >= 0 else missing, values.dtype)
     if values.dtype.kind in "ib" and rows.dtype.kind == "i":
-        found, whole, asked = (
+        result, whole, asked = (
             np.empty(len(rows), values.dtype),
             np.ascontiguousarray(values),
             np.ascontiguousarray(rows),
         )
         columns = (whole, values.itemsize, len(values), asked, rows.itemsize, len(rows))
-        if run("boundby_pick", *columns, missing, found) < 0:
+        if run("boundby_pick", *columns, missing, result) < 0:
             raise IndexError("a row lies behind the last")
-        return found
+        return result
     picked: npt.NDArray[Scalar] = values[np.maximum(rows, 0)]
     picked[rows < 0] = missing
     return picked
@@ -421,26 +421,26 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
 
 def blank(values: Int64Array, where: BoolArray, *, at_most: bool = False) -> Int64Array:
     """The values, but 0 in these places; ``at_most``: what is negative stays."""
-    found = np.empty(len(values), np.int64)
-    run("boundby_blank", int64(values), np.ascontiguousarray(where), len(values), at_most, found)
-    return found
+    blanked = np.empty(len(values), np.int64)
+    run("boundby_blank", int64(values), np.ascontiguousarray(where), len(values), at_most, blanked)
+    return blanked
 
 
 def is_any(column: npt.NDArray[Any], values: Iterable[int]) -> BoolArray:
     """``np.isin`` for few values, of which there is a pass for each."""
-    found = np.zeros(len(column), bool)
+    matches = np.zeros(len(column), bool)
     for value in values:
-        found |= column == value
-    return found
+        matches |= column == value
+    return matches
 
 
 def is_in(column: npt.NDArray[Any], values: Iterable[int]) -> BoolArray:
     """``np.isin`` for integers, without masked arrays."""
-    known = unique(np.asarray(values if isinstance(values, np.ndarray) else [*values], np.int64))
-    if len(known) <= DENSE:
-        return is_any(column, known.tolist())
-    found: BoolArray = known[np.minimum(places(known, column), len(known) - 1)] == column
-    return found
+    wanted = unique(np.asarray(values if isinstance(values, np.ndarray) else [*values], np.int64))
+    if len(wanted) <= DENSE:
+        return is_any(column, wanted.tolist())
+    is_wanted: BoolArray = wanted[np.minimum(places(wanted, column), len(wanted) - 1)] == column
+    return is_wanted
 
 
 def places(
@@ -449,9 +449,9 @@ def places(
     """``np.searchsorted`` for integers: many times faster where neighbours ask for places near each other."""
     if values.dtype.kind not in "ib" or wanted.dtype.kind not in "ib":
         return np.searchsorted(values, wanted, side=side)
-    found = np.empty(len(wanted), np.int64)
-    run("boundby_places", int64(values), len(values), int64(wanted), len(wanted), side == "right", found)
-    return found
+    positions = np.empty(len(wanted), np.int64)
+    run("boundby_places", int64(values), len(values), int64(wanted), len(wanted), side == "right", positions)
+    return positions
 
 
 _BLOCK = 1 << 9
@@ -503,7 +503,7 @@ def order_of(values: npt.NDArray[Any]) -> int:
     """2 where each integer lies above the one before it, 1 where none lies below it, else 0."""
     if len(values) and _is_told_even(values):
         return 2 - (len(values) > 1)
-    return run("boundby_order", known := integers(values), known.itemsize, len(values))
+    return run("boundby_order", keys := integers(values), keys.itemsize, len(values))
 
 
 def running_maximum(values: Int64Array) -> Int64Array:
@@ -513,10 +513,10 @@ def running_maximum(values: Int64Array) -> Int64Array:
 
 def marked(rows: npt.NDArray[Any], size: int) -> BoolArray:
     """Which of so many rows are among some; negative ones are none."""
-    found = np.zeros(size + 1, bool)  # the first is for those
-    if run("boundby_seen", known := integers(rows), known.itemsize, len(rows), -1, size + 1, found) < 0:
+    is_seen = np.zeros(size + 1, bool)  # the first is for those
+    if run("boundby_seen", numbers := integers(rows), numbers.itemsize, len(rows), -1, size + 1, is_seen) < 0:
         raise IndexError("a row lies outside")
-    return found[1:]
+    return is_seen[1:]
 
 
 def in_order(*keys: npt.NDArray[Any]) -> slice | npt.NDArray[np.intp]:
@@ -553,11 +553,11 @@ def room_for_blocks(count: int) -> Int64Array:
 
 def range_maximum(values: Int64Array, first: npt.NDArray[np.intp], stop: npt.NDArray[np.intp]) -> Int64Array:
     """Maximum of ``values[first:stop]`` for each pair, 0 where that is empty. O(n log n)."""
-    found, room = np.empty(len(first), np.int64), room_for_blocks(len(values))
+    greatest, room = np.empty(len(first), np.int64), room_for_blocks(len(values))
     slices = int64(first), int64(stop), len(first)
-    if run("boundby_greatest", int64(values), len(values), *slices, room, found) < 0:
+    if run("boundby_greatest", int64(values), len(values), *slices, room, greatest) < 0:
         raise IndexError("a slice lies outside of the values")
-    return found
+    return greatest
 
 
 def order_statistics(
@@ -565,11 +565,11 @@ def order_statistics(
 ) -> Int64Array:
     """Of each ``values[first:stop]`` those of the given ranks, shape (slices, ranks); of slices that nest, inner ones
     come first. Reorders the values."""
-    found: Int64Array = np.empty(ranks.shape, np.int64)
+    ranked_values: Int64Array = np.empty(ranks.shape, np.int64)
     wanted = int64(first), int64(stop), len(first), int64(ranks), ranks.shape[1]
-    if run("boundby_ranks", values, len(values), *wanted, found) < 0:
+    if run("boundby_ranks", values, len(values), *wanted, ranked_values) < 0:
         raise IndexError("a slice or rank lies outside of the values")
-    return found
+    return ranked_values
 
 
 def into_groups(
@@ -577,12 +577,12 @@ def into_groups(
 ) -> Int64Array:
     """Values in the order of their groups; ``count``: how many each group has, ``begins``: where each of them goes, if
     they stand in another order than that of their numbers."""
-    found = np.empty(len(values), np.int64)
+    grouped_values = np.empty(len(values), np.int64)
     goes = np.cumsum(count) - count if begins is None else begins.astype(np.int64)
-    known = integers(group)
-    if run("boundby_group", known, known.itemsize, int64(values), len(values), goes, len(count), found) < 0:
+    keys = integers(group)
+    if run("boundby_group", keys, keys.itemsize, int64(values), len(values), goes, len(count), grouped_values) < 0:
         raise IndexError("a value is of no group")
-    return found
+    return grouped_values
 
 
 def group_sums(
@@ -593,7 +593,7 @@ def group_sums(
     if len(group) and _is_told_even(group) and 0 <= group[0] < groups:
         total[group[0]] = value.sum(dtype=np.int64) - (0 if since is None else since.sum(dtype=np.int64))
     else:
-        columns = (known := integers(group)), known.itemsize, int64(value), 0 if since is None else int64(since)
+        columns = (keys := integers(group)), keys.itemsize, int64(value), 0 if since is None else int64(since)
         if run("boundby_sums", *columns, len(group), groups, total) < 0:
             raise IndexError("a value is of no group")
     return total
@@ -604,7 +604,7 @@ def group_counts(group: npt.NDArray[Any], groups: int) -> Int64Array:
     total: Int64Array = np.zeros(groups, np.int64)
     if len(group) and _is_told_even(group) and 0 <= group[0] < groups:
         total[group[0]] = len(group)
-    elif run("boundby_sums", known := integers(group), known.itemsize, 0, 0, len(group), groups, total) < 0:
+    elif run("boundby_sums", keys := integers(group), keys.itemsize, 0, 0, len(group), groups, total) < 0:
         raise IndexError("a value is of no group")
     return total
 
@@ -646,12 +646,12 @@ def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array | 
         ns = end if start is None else end - start
         return Tally(pairs[:, 0], pairs[:, 1], counts, group_sums(of_row, ns, len(pairs)))
     sides = integers(group), integers(label)
-    found = np.zeros((groups * labels, 2), np.int64)
+    sums = np.zeros((groups * labels, 2), np.int64)
     columns = (sides[0], sides[0].itemsize, low, groups, sides[1], sides[1].itemsize, least, labels)
-    if run("boundby_tally", *columns, 0 if start is None else int64(start), int64(end), len(group), found) < 0:
+    if run("boundby_tally", *columns, 0 if start is None else int64(start), int64(end), len(group), sums) < 0:
         raise IndexError("a row is of no group")
-    cells = np.flatnonzero(found[:, 0])
-    return Tally(cells // labels + low, cells % labels + least, *found[cells].T)
+    cells = np.flatnonzero(sums[:, 0])
+    return Tally(cells // labels + low, cells % labels + least, *sums[cells].T)
 
 
 class Looked(Struct, frozen=True, eq=False):

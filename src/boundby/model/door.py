@@ -58,14 +58,14 @@ def opened(path: Path, *, buffering: int = -1) -> BinaryIO:
 
 def read_bytes(path: Path, most: int = MOST_TEXT_BYTES) -> bytes:
     """All of a file. Raises OSError, also for more than ``most`` bytes."""
-    found = bytearray()
+    content = bytearray()
     with opened(path) as file:
         # Asked for ``most`` at once, Python takes room for as much.
-        while len(found) <= most and (part := file.read(PIECE_BYTES)):
-            found += part
-    if len(found) > most:
+        while len(content) <= most and (part := file.read(PIECE_BYTES)):
+            content += part
+    if len(content) > most:
         raise RefusedError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
-    return bytes(found)
+    return bytes(content)
 
 
 def read_text(path: Path, most: int = MOST_TEXT_BYTES, *, errors: str = "strict") -> str:

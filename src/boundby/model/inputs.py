@@ -48,5 +48,5 @@ def input_kind(path: PurePath | str, *, sought: bool = False) -> InputKind | Non
 def split_suffix(path: PurePath) -> tuple[str, str] | None:
     """The name before the suffix, and the suffix, of a file that folders are searched for; None: it is none."""
     name = path.name
-    found = next((suffix for suffix, _ in by_suffix(sought=True) if name.lower().endswith(suffix)), None)
-    return None if found is None else (name[: -len(found)], found)
+    ending = next((suffix for suffix, _ in by_suffix(sought=True) if name.lower().endswith(suffix)), None)
+    return None if ending is None else (name[: -len(ending)], ending)

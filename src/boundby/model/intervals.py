@@ -44,15 +44,15 @@ def union(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> IntervalSet:
     if len(start) == 0:
         return EMPTY
     starts, ends = int64(start), int64(end)
-    found = IntervalSet(np.empty(len(starts), np.int64), np.empty(len(starts), np.int64))
-    count = run("boundby_union", starts, ends, len(starts), *found)
+    merged_set = IntervalSet(np.empty(len(starts), np.int64), np.empty(len(starts), np.int64))
+    count = run("boundby_union", starts, ends, len(starts), *merged_set)
     if count < 0:
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
-        count = run("boundby_union", starts, ends, len(starts), *found)
+        count = run("boundby_union", starts, ends, len(starts), *merged_set)
     if count == len(starts):  # as they are, in the columns that were given
         return IntervalSet(starts, ends)
-    return IntervalSet(*(_fitted(column, count) for column in found)) if count else EMPTY
+    return IntervalSet(*(_fitted(column, count) for column in merged_set)) if count else EMPTY
 
 
 def any_of(sets: Iterable[IntervalSet]) -> IntervalSet:
@@ -122,10 +122,10 @@ def overlay(a: IntervalSet, b: IntervalSet) -> Overlay:
     size, others = len(sides[0]), len(sides[2])
     room = size + others
     while True:
-        found = Overlay(*(np.empty(room, np.int64) for _ in range(4)))
-        count = run("boundby_overlay", *sides[:2], size, *sides[2:], others, room, *found)
+        pieces = Overlay(*(np.empty(room, np.int64) for _ in range(4)))
+        count = run("boundby_overlay", *sides[:2], size, *sides[2:], others, room, *pieces)
         if count <= room:
-            return Overlay(*(_fitted(column, count) for column in found))
+            return Overlay(*(_fitted(column, count) for column in pieces))
         room = count
 
 
@@ -148,8 +148,8 @@ class CoveredTime:
     def until(self, time: npt.NDArray[Any]) -> Int64Array:
         """Covered nanoseconds before each instant."""
         covered: Int64Array = np.empty(len(time), np.int64)
-        known = int64(self._start), int64(self._end), self._before
-        run("boundby_covered", *known, len(self._start), int64(time), len(time), covered)
+        arguments = int64(self._start), int64(self._end), self._before
+        run("boundby_covered", *arguments, len(self._start), int64(time), len(time), covered)
         return covered
 
     def within(self, start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Int64Array:
@@ -165,10 +165,10 @@ def inside(intervals: IntervalSet) -> StepFunction:
 
 def contains(intervals: IntervalSet, time: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     """Index of the interval that holds each instant, else -1."""
-    found = np.empty(len(time), np.int64)
-    known = int64(intervals.start), int64(intervals.end), len(intervals.start)
-    run("boundby_contains", *known, int64(time), len(time), found)
-    return found
+    index = np.empty(len(time), np.int64)
+    arguments = int64(intervals.start), int64(intervals.end), len(intervals.start)
+    run("boundby_contains", *arguments, int64(time), len(time), index)
+    return index
 
 
 def exposed(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> tuple[IntervalSet, npt.NDArray[np.intp]]:
@@ -252,8 +252,8 @@ def otherwise(first: StepFunction, second: StepFunction) -> StepFunction:
     if len(second.time) == 0:
         return first
     time = sorted_distinct(first.time, second.time)
-    mine = first.at(time)
-    return simplify(StepFunction(time, np.where(mine != NOTHING, mine, second.at(time))))
+    value = first.at(time)
+    return simplify(StepFunction(time, np.where(value != NOTHING, value, second.at(time))))
 
 
 def first_of(functions: Sequence[StepFunction]) -> StepFunction:
@@ -292,10 +292,10 @@ def cut(
     start, end, time, value = int64(start), int64(end), int64(steps.time), int64(steps.value)
     room = len(start) + len(time)
     while True:
-        found = [np.empty(room, np.int64) for _ in range(4)]
-        count = run("boundby_cut", start, end, len(start), time, value, len(time), room, *found)
+        columns = [np.empty(room, np.int64) for _ in range(4)]
+        count = run("boundby_cut", start, end, len(start), time, value, len(time), room, *columns)
         if count <= room:
-            begin, finish, row, value = (column[:count] for column in found)
+            begin, finish, row, value = (column[:count] for column in columns)
             return begin, finish, row, value
         room = count
 
@@ -325,10 +325,10 @@ def nest(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int = 0) ->
     """
     if len(start) == 0:
         return Nesting(np.empty(0, np.int64), CONSTANT_NOTHING)
-    found = _nested(start, end)
-    if found is None and rounded_ns:
-        found = _nested(start, _unrounded(start, end, rounded_ns))
-    return found or _nest_by_stack(start, end)
+    nested = _nested(start, end)
+    if nested is None and rounded_ns:
+        nested = _nested(start, _unrounded(start, end, rounded_ns))
+    return nested or _nest_by_stack(start, end)
 
 
 def _nested(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting | None:
@@ -346,10 +346,10 @@ def _unrounded(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int) 
     settled: Int64Array = end.copy()
     for bound in (end, start):
         order = np.argsort(bound, kind="stable")
-        rows, place = np.arange(len(start)), np.searchsorted(bound[order], end, side="left")
+        rows, position = np.arange(len(start)), np.searchsorted(bound[order], end, side="left")
         for back in range(1, DEEPEST):
-            rows = rows[place[rows] >= back]
-            other = order[place[rows] - back]
+            rows = rows[position[rows] >= back]
+            other = order[position[rows] - back]
             near = bound[other] >= end[rows] - rounded_ns
             rows, other = rows[near], other[near]
             if not len(rows):
@@ -373,9 +373,9 @@ def _nest_by_stack(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting:
             minus.pop()
             around.pop()
         # Who ends as it begins is not around it: of others that takes no look, since they end no sooner than it.
-        place = len(minus) if until > begin else bisect_left(minus, -begin)
-        if place:
-            parent[row] = around[place - 1]
+        index = len(minus) if until > begin else bisect_left(minus, -begin)
+        if index:
+            parent[row] = around[index - 1]
         minus.append(-until)
         around.append(row)
     return Nesting(parent, latest_open(start, end))

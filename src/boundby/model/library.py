@@ -51,14 +51,14 @@ def struct(name: str, columns: Mapping[str, Any]) -> ctypes.Structure:
     if types.keys() != columns.keys():
         raise TypeError(f"{name} has other columns: {', '.join(sorted(types.keys() ^ columns.keys()))}")
     values: list[int] = []
-    for column, known in types.items():
+    for column, kinds in types.items():
         value = columns[column]
-        if not known:
+        if not kinds:
             values.append(int(value))
-        elif value.dtype.str[1:] in known and value.flags.c_contiguous:
+        elif value.dtype.str[1:] in kinds and value.flags.c_contiguous:
             values.append(address(value))
         else:
-            raise TypeError(f"{name}.{column} must be a contiguous column of {known[0]}")
+            raise TypeError(f"{name}.{column} must be a contiguous column of {kinds[0]}")
     structure = made(*values)
     structure.kept_alive = columns
     return structure
@@ -83,14 +83,16 @@ def _programs() -> str:
 def _layouts() -> dict[str, tuple[type[ctypes.Structure], dict[str, tuple[str, ...]]]]:
     """The structs of ``structs.h`` by name, and of each field the types of its column; none: it is a number."""
     text = re.sub(r"/\*.*?\*/", "", (HERE / "structs.h").read_text(encoding="utf-8"), flags=re.DOTALL)
-    found = {}
+    layouts = {}
     for body, name in re.findall(r"typedef struct {(.*?)} (\w+);", text, re.DOTALL):
         types: dict[str, tuple[str, ...]] = {}
         for kind, names in re.findall(r"(?:const )?(\w+) ([^;]+);", body):
-            types |= {one.strip(" *\n"): _DTYPES[kind] if "*" in one else () for one in names.split(",")}
-        columns = [(column, ctypes.c_void_p if known else ctypes.c_int64) for column, known in types.items()]
-        found[name] = type(name, (ctypes.Structure,), {"_fields_": columns}), types
-    return found
+            types |= {
+                declarator.strip(" *\n"): _DTYPES[kind] if "*" in declarator else () for declarator in names.split(",")
+            }
+        columns = [(column, ctypes.c_void_p if kinds else ctypes.c_int64) for column, kinds in types.items()]
+        layouts[name] = type(name, (ctypes.Structure,), {"_fields_": columns}), types
+    return layouts
 
 
 def address(values: npt.NDArray[np.generic]) -> int:

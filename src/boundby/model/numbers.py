@@ -60,14 +60,14 @@ def _constants(tree: ast.Module, comments: Mapping[int, str], module: str) -> It
     for node in tree.body:
         if not isinstance(node, (ast.Assign, ast.AnnAssign)):
             continue
-        told = comments.get(node.lineno, "") or _above(comments, node.lineno)
-        said = told or (said if node.lineno == before + 1 else "")  # those below each other share one
+        comment = comments.get(node.lineno, "") or _above(comments, node.lineno)
+        said = comment or (said if node.lineno == before + 1 else "")  # those below each other share one
         before, value = node.end_lineno or node.lineno, node.value
         if not is_number(value):
             continue
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            for word, one in _named(target, value):
-                yield Number(module, node.lineno, word, ast.unparse(one), _unit(word, one), said)
+            for word, part in _named(target, value):
+                yield Number(module, node.lineno, word, ast.unparse(part), _unit(word, part), said)
 
 
 def _named(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -114,12 +114,12 @@ def _unit(name: str, value: ast.AST) -> str:
 
 def _comments(text: str) -> dict[int, str]:
     """By line; those that stand alone begin with a newline."""
-    found = {}
+    comments_of = {}
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             alone = "\n" if not token.line[: token.start[1]].strip() else ""
-            found[token.start[0]] = alone + token.string.lstrip("#:").strip()
-    return found
+            comments_of[token.start[0]] = alone + token.string.lstrip("#:").strip()
+    return comments_of
 
 
 def _above(comments: Mapping[int, str], line: int) -> str:

@@ -106,8 +106,8 @@ def stage(
     usual_bytes = None if events is None else LEAST_BYTES + BYTES_PER_EVENT * events
     bounds = [usual_bytes, room_bytes] if most_bytes is None else [most_bytes]
     bound = min((max(each, NOISE_BYTES) for each in bounds if each is not None), default=None)
-    mine = _Stage(doing, usual_s if chosen_s is None else chosen_s, chosen_s, bound)
-    begun_s, token = (clock(), wall()), _current.set(mine)
+    current = _Stage(doing, usual_s if chosen_s is None else chosen_s, chosen_s, bound)
+    begun_s, token = (clock(), wall()), _current.set(current)
     try:
         yield
     finally:
@@ -119,13 +119,13 @@ def stage(
 
 def over() -> OutOfBoundsError | None:
     """What to say if the stage that this is in has had its time or its memory."""
-    mine = _current.get()
-    if mine is None:
+    current = _current.get()
+    if current is None:
         return None
-    if (late := mine.late()) is not None:
+    if (late := current.late()) is not None:
         return late
-    if mine.most_bytes is not None and mine.has_grown():
-        return OutOfMemoryError(mine.doing, mine.most_bytes)
+    if current.most_bytes is not None and current.has_grown():
+        return OutOfMemoryError(current.doing, current.most_bytes)
     return None
 
 
@@ -170,10 +170,10 @@ class Room(NamedTuple):
 
 def machine_bytes() -> int | None:
     """The memory of this machine, or of the container that this runs in; None where neither is told."""
-    told = []
+    limits = []
     with contextlib.suppress(ValueError, OSError, AttributeError):  # Windows has no sysconf
-        told.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for file in _CONTAINER:
         with contextlib.suppress(ValueError, OSError):  # "max": no limit
-            told.append(int(door.read_text(file)))
-    return min((number for number in told if number > 0), default=None)
+            limits.append(int(door.read_text(file)))
+    return min((number for number in limits if number > 0), default=None)

@@ -52,9 +52,9 @@ def distinct_texts(written: Bytes, offset: Int32Array) -> tuple[Int32Array, Int3
     size = ROOM
     while True:
         slots = np.full(size, -1, np.int32)
-        found = run("boundby_distinct_texts", written, offset, rows, slots, size, number, first)
-        if found >= 0:
-            return number, first[:found].copy()
+        distinct = run("boundby_distinct_texts", written, offset, rows, slots, size, number, first)
+        if distinct >= 0:
+            return number, first[:distinct].copy()
         size *= 2
 
 
@@ -62,9 +62,9 @@ def texts_at(written: Bytes, begin: npt.NDArray[Any], end: npt.NDArray[Any]) -> 
     """The texts that reach from here to there; what is not UTF-8 in them is replaced."""
     size: Int64Array = (end - begin).astype(np.int64) + 1
     after = np.cumsum(size)
-    place = np.repeat(begin - (after - size), size) + np.arange(after[-1] if len(after) else 0)
-    place[after - 1] = 0  # not of the text
-    together = written[place] if len(written) else np.zeros(len(place), np.uint8)
+    position = np.repeat(begin - (after - size), size) + np.arange(after[-1] if len(after) else 0)
+    position[after - 1] = 0  # not of the text
+    together = written[position] if len(written) else np.zeros(len(position), np.uint8)
     together[after - 1] = _END
     try:
         texts = together.tobytes().decode("utf-8").split(chr(_END))
@@ -92,18 +92,18 @@ def cut_intervals(
 ) -> tuple[Int32Array, Int32Array, Int8Array, Int32Array]:
     """Node, nanoseconds, cause and region of each piece, in order of the intervals; what 32 bits do not hold is several
     pieces. The library must be there. Raises ValueError for columns that do not fit together."""
-    known: dict[str, Any] = {**settings, **{name: int64(column) for name, column in columns.items()}}
+    fields: dict[str, Any] = {**settings, **{name: int64(column) for name, column in columns.items()}}
     for table, names in TABLES.items():
-        lengths = {len(known[name]) for name in names}
-        known[table] = lengths.pop()
+        lengths = {len(fields[name]) for name in names}
+        fields[table] = lengths.pop()
         if lengths:
             raise ValueError("columns do not fit together")
-    room = 2 * known["count"] + ROOM
+    room = 2 * fields["count"] + ROOM
     while True:
         node, ns = np.empty(room, np.int32), np.empty(room, np.int32)
         cause, region = np.empty(room, np.int8), np.empty(room, np.int32)
-        known |= {"piece_node": node, "piece_ns": ns, "piece_cause": cause, "piece_region": region}
-        count = run("boundby_pieces", struct("Intervals", {**known, "room": room}))
+        fields |= {"piece_node": node, "piece_ns": ns, "piece_cause": cause, "piece_region": region}
+        count = run("boundby_pieces", struct("Intervals", {**fields, "room": room}))
         if count < 0:
             raise ValueError("a range is not known")
         if count <= room:
@@ -368,9 +368,9 @@ class EventScanner:
             [index.setdefault(self._rest[at : at + length], len(index)) for at, length in spans] or [0], np.int64
         )
         columns = [piece[name][:rows].copy() for name in _COLUMNS]
-        for place in (1, 2):
-            named = columns[place] >= 0
-            columns[place][named] = numbers[columns[place][named]]
+        for side in (1, 2):
+            named = columns[side] >= 0
+            columns[side][named] = numbers[columns[side][named]]
         values = [piece[name][:entries].copy() for name in _ENTRIES]
         is_text = (values[2] == TEXT) | (values[2] == RAW)
         values[3][is_text] = numbers[values[3][is_text]]
@@ -405,12 +405,12 @@ def _by_key(keys: Sequence[str], entries: Sequence[np.ndarray[Any, Any]]) -> dic
     row, key, kind, value = entries
     order = np.argsort(key, kind="stable")
     bounds = np.searchsorted(key[order], np.arange(len(keys) + 1)).tolist()
-    found = {}
+    by_name = {}
     for number, name in enumerate(keys):
         rows = order[bounds[number] : bounds[number + 1]]
         if len(rows):
-            found[name] = (row[rows], kind[rows], value[rows])
-    return found
+            by_name[name] = (row[rows], kind[rows], value[rows])
+    return by_name
 
 
 _WRONG_BACKSLASH = re.compile(r'\\(?!["\\/bfnrtu])|\\u(?![0-9a-fA-F]{4})')
@@ -464,7 +464,7 @@ def states(layers: Sequence[Layer], otherwise: int, extra: Int64Array) -> StepFu
         raise ValueError("too many layers, or columns that do not fit")
     room = len(extra) + 2 * sum(len(layer.start) for layer in full)
     time, value = np.empty(room, np.int64), np.empty(room, np.int64)
-    tables = [[of_layer[place] if place < len(of_layer) else None for of_layer in columns] for place in range(3)]
+    tables = [[of_layer[part] if part < len(of_layer) else None for of_layer in columns] for part in range(3)]
     count = run(
         "boundby_states",
         *map(_addresses, tables),
@@ -517,7 +517,7 @@ def divide(
     """The pieces of the gaps of the thread that stands first in ``owners`` (by thread: its ranges over time), which
     holds every thread that is named elsewhere. ``calls``: when they are made and, of each operation, the region of its
     call. Raises ValueError for columns that do not fit."""
-    place = {thread: number for number, thread in enumerate(owners)}
+    number_of = {thread: number for number, thread in enumerate(owners)}
     count, waiting = len(gaps["start"]), len(waits["wait_start"])
     columns = [[int64(column) for column in steps] for steps in (states, *(s for _, s in others), *owners.values())]
     of_others, of_owners = columns[1 : 1 + len(others)], columns[1 + len(others) :]
@@ -530,18 +530,18 @@ def divide(
         and all(len(column) == waiting for column in waits.values())
         and all(len(time) == len(value) for time, value in columns)
         and len(blocked[0]) == len(blocked[1]) == len(blocked[2]) - 1
-        and place.keys() >= {thread for thread, _ in others}
-        and bool(is_in(waits["wait_owner"], place).all())
+        and number_of.keys() >= {thread for thread, _ in others}
+        and bool(is_in(waits["wait_owner"], number_of).all())
     )
     if not fits:
         raise ValueError("columns do not fit together")
-    known: dict[str, Any] = {name: integers(column) for name, column in {**gaps, **calls, **waits}.items()}
-    threads = np.array(list(place), np.int64)
+    fields: dict[str, Any] = {name: integers(column) for name, column in {**gaps, **calls, **waits}.items()}
+    threads = np.array(list(number_of), np.int64)
     owner_of = np.argsort(threads, kind="stable")
-    known["wait_owner"] = owner_of[np.searchsorted(threads[owner_of], known["wait_owner"])].astype(np.int64)
+    fields["wait_owner"] = owner_of[np.searchsorted(threads[owner_of], fields["wait_owner"])].astype(np.int64)
     idle: dict[str, Any] = {
         "gaps": count,
-        **known,
+        **fields,
         **settings,
         "states": len(columns[0][0]),
         "state_time": columns[0][0],
@@ -550,7 +550,7 @@ def divide(
         "other_times": _addresses([time for time, _ in of_others]),
         "other_states": _addresses([value for _, value in of_others]),
         "other_steps": np.array([len(time) for time, _ in of_others], np.int64),
-        "other_owner": np.array([place[thread] for thread, _ in others], np.int64),
+        "other_owner": np.array([number_of[thread] for thread, _ in others], np.int64),
         "other_near": np.zeros(len(others), np.int64),
         "owners": len(owners),
         "owner_times": _addresses([time for time, _ in of_owners]),
@@ -576,10 +576,10 @@ def divide(
         if run("boundby_idle", struct("Idle", idle)):
             raise ValueError("gaps overlap or steps are not in order")
     count, asleep = idle["found"].tolist()
-    found = [idle[f"piece_{name}"] for name in ("start", "end", "cause", "region", "thread")]
-    for column in found:
+    pieces = [idle[f"piece_{name}"] for name in ("start", "end", "cause", "region", "thread")]
+    for column in pieces:
         column.resize(count, refcheck=False)  # what is left goes back, and nothing is copied
-    start, end, cause, region, thread = found
+    start, end, cause, region, thread = pieces
     return Divided(start, end, cause, region, thread, idle["blamed"], idle["cost"], asleep)
 
 
@@ -605,8 +605,8 @@ def around(
     order, count = in_order(end, launched), len(gaps.start)
     following, telling, since = np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int64)
     by_end = np.empty(0, np.int64) if isinstance(order, slice) else int64(order)
-    known = int64(start), int64(end[order]), by_end, isinstance(order, slice), len(start), int64(launched), low
-    run("boundby_gaps", int64(gaps.start), int64(gaps.end), count, *known, following, telling, since)
+    arguments = int64(start), int64(end[order]), by_end, isinstance(order, slice), len(start), int64(launched), low
+    run("boundby_gaps", int64(gaps.start), int64(gaps.end), count, *arguments, following, telling, since)
     return following, telling, since
 
 
@@ -796,7 +796,7 @@ class Costs(CStruct):
     def is_same(self, other: Costs) -> bool:
         """Whether nothing differs."""
         pairs = [(getattr(self, name), getattr(other, name)) for name in COLUMNS]
-        same = all(one is two or np.array_equal(one, two) for one, two in pairs)
+        same = all(left is two or np.array_equal(left, two) for left, two in pairs)
         return same and self.has_queue_limit == other.has_queue_limit
 
     @cached_property
@@ -910,13 +910,16 @@ class Windows(Struct, frozen=True):
     def spans(self, start: Int64Array, end: Int64Array, begun: Int64Array) -> Spans:
         """Of a pass whose times are there: of operations, and when nodes begin."""
         first, last = np.full(self.size, -NEVER), np.full(self.size, NEVER)
-        found = Spans(first, last, np.zeros((self.told, 2), np.int64), begun[self.nodes])
+        spans_of = Spans(first, last, np.zeros((self.told, 2), np.int64), begun[self.nodes])
         for number in range(self.size):
             rows = as_rows(self.of == number)
-            found.first[number], found.last[number] = start[rows].min(initial=-NEVER), end[rows].max(initial=NEVER)
+            spans_of.first[number], spans_of.last[number] = (
+                start[rows].min(initial=-NEVER),
+                end[rows].max(initial=NEVER),
+            )
         rows = np.flatnonzero(self.of < NONE)
-        found.kept[-2 - self.of[rows]] = np.stack((start[rows], end[rows]), axis=1)
-        return found
+        spans_of.kept[-2 - self.of[rows]] = np.stack((start[rows], end[rows]), axis=1)
+        return spans_of
 
 
 class Spans(NamedTuple):
@@ -972,8 +975,8 @@ class _AtOnce:
     def _mark(self, name: str, where: BoolArray) -> None:
         """The next pass is one of those in which there is less of a column in these places. Neighbours often share
         them."""
-        known, bits = self._marked.get(name, (where, 0))
-        if known is not where:
+        marked, bits = self._marked.get(name, (where, 0))
+        if marked is not where:
             self._note(name)
             bits = 0
         self._marked[name] = where, bits | 1 << len(self.members)
@@ -1000,7 +1003,7 @@ class _AtOnce:
         """All in one pass."""
         for name in [*self._marked]:
             self._note(name)
-        lanes, (node_slot, row_slot, places) = len(links.lane_first), slots
+        lanes, (node_slot, row_slot, room) = len(links.lane_first), slots
         pieces = self._pieces or Pieces(np.zeros(0, np.int32), np.zeros(0, np.int32))
         measured = {**{name: getattr(self.measured, name) for name in COSTS}, "waits": None, "pieces": pieces.ns}
         columns = [
@@ -1018,7 +1021,7 @@ class _AtOnce:
             "piece_at": pieces.at,
             "node_slot": node_slot,
             "row_slot": row_slot,
-            "times": np.empty(2 * places * at_once),
+            "times": np.empty(2 * room * at_once),
             "clock": np.zeros(links.chains * at_once),
             "begun": np.zeros(links.chains, np.bool_),
             "lane_kind": np.zeros(lanes * at_once, np.int32),
@@ -1032,7 +1035,7 @@ class _AtOnce:
             "is_wide": _is_wide(),
         }
         run("boundby_forward_many", links.structure, struct("Many", many))
-        begun = many["times"].reshape(places, 2, at_once)[node_slot[windows.nodes], 0]
+        begun = many["times"].reshape(room, 2, at_once)[node_slot[windows.nodes], 0]
         at = [
             np.where(np.abs(time) < -NEVER, time.astype(np.int64) + links.origin_ns, time.astype(np.int64))
             for time in (many["first"], many["last"], many["kept"], begun)
@@ -1058,7 +1061,7 @@ def spans(
     if len(windows.of) != links.operations:
         raise ValueError("windows are of another graph")
     parts: list[_AtOnce] = []
-    found: dict[int, Spans] = {}
+    by_number: dict[int, Spans] = {}
     for number, each in enumerate(costs):
         each.check(links)
         if not any(part.add(number, each) for part in parts):
@@ -1066,11 +1069,11 @@ def spans(
             if part.add(number, each):
                 parts.append(part)
             else:
-                one = forward(links, each, order)
-                found[number] = windows.spans(one.start, one.end, one.call_start)
+                outcome = forward(links, each, order)
+                by_number[number] = windows.spans(outcome.start, outcome.end, outcome.call_start)
     for part in parts:
-        found |= dict(zip(part.members, part.spans(links, order, slots, windows), strict=True))
-    return [found[number] for number in range(len(found))]
+        by_number |= dict(zip(part.members, part.spans(links, order, slots, windows), strict=True))
+    return [by_number[number] for number in range(len(by_number))]
 
 
 def shorten(interval_ns: Int64Array, pieces: Pieces, mine: BoolArray) -> Int64Array:
@@ -1105,15 +1108,18 @@ def in_turns(links: Links, costs: Costs, order: Int32Array, following: Following
 def follow(links: Links, order: Int32Array) -> Following:
     """What comes after each event of this order, as far as it does in the order: the events of a chain, and all that
     the links tell."""
-    place = np.arange(len(order), dtype=np.int32)  # a call that waits for hundreds of streams has as many pairs
+    position = np.arange(len(order), dtype=np.int32)  # a call that waits for hundreds of streams has as many pairs
     is_operation, is_end = order < 0, (order >= 0) & (order & 1 == 1)
     row, node = ~order[is_operation], order[~is_operation] >> 1
     of_operation, begin = np.zeros(links.operations, np.int32), np.zeros(links.nodes, np.int32)
-    of_operation[row], begin[order[~is_operation & ~is_end] >> 1] = place[is_operation], place[~is_operation & ~is_end]
+    of_operation[row], begin[order[~is_operation & ~is_end] >> 1] = (
+        position[is_operation],
+        position[~is_operation & ~is_end],
+    )
     end = begin.copy()
-    end[order[is_end] >> 1] = place[is_end]
+    end[order[is_end] >> 1] = position[is_end]
     of_chain = group_counts(links.chain[node], links.chains)
-    by_chain = into_groups(links.chain[node], place[~is_operation], of_chain).astype(np.int32)
+    by_chain = into_groups(links.chain[node], position[~is_operation], of_chain).astype(np.int32)
     chain = links.chain[order[by_chain] >> 1]
     same = chain[1:] == chain[:-1]
     woken, held = np.flatnonzero(links.follows >= 0), np.flatnonzero(links.queue_slot >= 0)
@@ -1130,10 +1136,10 @@ def follow(links: Links, order: Int32Array) -> Following:
     ]
     first, second = (np.concatenate(column) for column in zip(*pairs, strict=True))
     del pairs
-    known = first < second
-    is_whole = bool(known.all())
+    is_ordered = first < second
+    is_whole = bool(is_ordered.all())
     if not is_whole:
-        first, second = first[known], second[known]
+        first, second = first[is_ordered], second[is_ordered]
     at = offsets(first, len(order))
     after, after_nodes = (group_counts(each, len(order)) for each in (second, second[~is_operation[first]]))
     following = into_groups(first, second, np.diff(at)).astype(np.int32)

@@ -58,8 +58,10 @@ def account_lanes(timeline: Timeline, edges: Int64Array, index: RegionIndex) -> 
     def lane(kind: str, number: int, name: str, segments: Segments, span: tuple[int, int], cpu: _Cpu) -> AccountLane:
         exact, fine = None, None
         if segments.join_to(MOST_SEGMENTS // count):
-            told = segments.joined()
-            exact = CauseSegments(told.start_ns, told.end_ns, told.cause.astype(np.int64), index.of(told.region))
+            joined = segments.joined()
+            exact = CauseSegments(
+                joined.start_ns, joined.end_ns, joined.cause.astype(np.int64), index.of(joined.region)
+            )
         else:
             index.of(unique(segments.region))  # named all the same
             fine = cause_bins(segments, even_edges(*span, FINE_BINS // count))
@@ -103,11 +105,11 @@ def covered_span(account: ThreadAccount) -> tuple[int, int]:
 def cause_bins(segments: Segments, edges: Int64Array) -> CauseBins:
     """Nanoseconds of each cause between neighbouring edges; sums to the segments' time inside the edges."""
     causes = len(CAUSES)
-    found = np.zeros((len(edges) - 1, causes), np.int64)
+    bins = np.zeros((len(edges) - 1, causes), np.int64)
     columns = int64(segments.start_ns), int64(segments.end_ns), np.ascontiguousarray(segments.cause), len(segments)
-    if run("boundby_bins", *columns, int64(edges), len(found), causes, found) < 0:
+    if run("boundby_bins", *columns, int64(edges), len(bins), causes, bins) < 0:
         raise IndexError("a segment's cause is none")
-    return CauseBins(edges, found)
+    return CauseBins(edges, bins)
 
 
 def coarser(fine: CauseBins, edges: Int64Array) -> CauseBins | None:
@@ -205,8 +207,8 @@ def _nested(timeline: Timeline, rows: Rows) -> list[_Lane]:
     ends = np.cumsum(count := group_counts(of_row, len(keys)))
     in_lanes = np.split(into_groups(of_row, rows, count), ends[:-1])
     lanes = [
-        _Lane(trace.threads[thread].process, thread, level, mine)
-        for (thread, level), mine in zip(keys.tolist(), in_lanes, strict=True)
+        _Lane(trace.threads[thread].process, thread, level, rows_of_lane)
+        for (thread, level), rows_of_lane in zip(keys.tolist(), in_lanes, strict=True)
     ]
 
     def place(lane: _Lane) -> tuple[int, bool, int, int]:
@@ -221,10 +223,10 @@ def _overlapping(trace: Trace, rows: Rows) -> list[_Lane]:
     process = trace.process_of_thread[trace.ranges.thread[rows]]
     lanes = []
     for number in unique(process).tolist():
-        mine = rows[process == number]
-        mine = mine[np.lexsort((mine, trace.ranges.start_ns[mine]))]
-        level = first_free_lanes(trace.ranges.start_ns[mine], trace.ranges.end_ns[mine], LIST)
-        lanes += [_Lane(number, NOTHING, depth, mine[level == depth]) for depth in unique(level).tolist()]
+        members = rows[process == number]
+        members = members[np.lexsort((members, trace.ranges.start_ns[members]))]
+        level = first_free_lanes(trace.ranges.start_ns[members], trace.ranges.end_ns[members], LIST)
+        lanes += [_Lane(number, NOTHING, depth, members[level == depth]) for depth in unique(level).tolist()]
     return lanes
 
 
@@ -283,12 +285,12 @@ def grouped(
     its rows ends, and how long they take together. Values: from 0 on."""
     if not len(first):
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
-    size, found = bounds(value)[1] + 1, np.empty((3, len(first)), np.int64)
-    known = integers(value)
-    columns = len(first), len(value), known, known.itemsize, int64(start), int64(end)
-    if run("boundby_heaviest", int64(first), *columns, size, np.zeros(size, np.int64), *found) < 0:
+    size, heaviest = bounds(value)[1] + 1, np.empty((3, len(first)), np.int64)
+    values = integers(value)
+    columns = len(first), len(value), values, values.itemsize, int64(start), int64(end)
+    if run("boundby_heaviest", int64(first), *columns, size, np.zeros(size, np.int64), *heaviest) < 0:
         raise IndexError("a group has no rows, or a value below 0")
-    return found[0], found[1], found[2]
+    return heaviest[0], heaviest[1], heaviest[2]
 
 
 # What each stream ran and which CUDA calls each thread made, as lanes; neighbours too short to draw merged.
@@ -333,7 +335,7 @@ def work_lanes(timeline: Timeline, low: int, high: int) -> WorkLanes:
 
 def _streams(timeline: Timeline, low: int, high: int) -> list[_WorkOfLane]:
     """Operations by device, process and stream, in this order."""
-    trace, found = timeline.trace, []
+    trace, lanes = timeline.trace, []
     for device in timeline.devices:
         table = device.operations.table
         inside = as_rows((table.end_ns > low) & (table.start_ns < high))
@@ -343,26 +345,26 @@ def _streams(timeline: Timeline, low: int, high: int) -> list[_WorkOfLane]:
             count = np.bincount(of_row)
             chosen = np.arange(len(table))[inside]
             of_key = [*np.split(into_groups(of_row, chosen, count), np.cumsum(count)[:-1])]
-        for (process, stream), mine in zip(keys.tolist(), of_key, strict=True):
+        for (process, stream), rows in zip(keys.tolist(), of_key, strict=True):
             pid = trace.processes[process].pid if 0 <= process < len(trace.processes) else -1
-            times = table.start_ns[mine], table.end_ns[mine]
+            times = table.start_ns[rows], table.end_ns[rows]
             lane = "stream", trace.gpus[device.index].id, pid, stream, ""
-            found.append(_WorkOfLane(*lane, device.operations.at(mine), *times))
-    return found
+            lanes.append(_WorkOfLane(*lane, device.operations.at(rows), *times))
+    return lanes
 
 
 def _calls(timeline: Timeline, low: int, high: int) -> list[_WorkOfLane]:
     """Outermost calls by thread."""
-    trace, calls, found = timeline.trace, timeline.calls, []
+    trace, calls, lanes = timeline.trace, timeline.calls, []
     for number in unique(calls.thread).tolist():
         rows = calls.rows_of(number)
         first = rows.start + int(np.searchsorted(calls.end_ns[rows], low, side="right"))
-        mine = slice(first, rows.start + int(np.searchsorted(calls.start_ns[rows], high, side="left")))
-        if mine.start < mine.stop:
+        called = slice(first, rows.start + int(np.searchsorted(calls.start_ns[rows], high, side="left")))
+        if called.start < called.stop:
             thread = trace.threads[number]
-            times = calls.start_ns[mine], calls.end_ns[mine]
-            found.append(_WorkOfLane("calls", -1, thread.pid, thread.tid, thread.name, mine, *times))
-    return found
+            times = calls.start_ns[called], calls.end_ns[called]
+            lanes.append(_WorkOfLane("calls", -1, thread.pid, thread.tid, thread.name, called, *times))
+    return lanes
 
 
 def _longest(lanes: list[_WorkOfLane], most: int) -> list[_WorkOfLane]:
@@ -402,20 +404,23 @@ class _Labels:
         names = self._timeline.trace.names
         if lane.kind == "calls":
             name = self._timeline.calls.name[lane.rows]
-            texts = {one: plain_name(names[one]) if one >= 0 else NAMELESS_CALL for one in unique(name).tolist()}
+            texts = {
+                name_id: plain_name(names[name_id]) if name_id >= 0 else NAMELESS_CALL
+                for name_id in unique(name).tolist()
+            }
             self._number_all(texts.values())
             return self._by_name(name, texts), -1
         table = self._timeline.trace.operations
         kind, name = table.kind[lane.rows], table.name[lane.rows]
         others = np.flatnonzero(kind != OpKind.KERNEL)
         used = unique(name[kind == OpKind.KERNEL] if len(others) else name).tolist()
-        kernels = {one: kernel_label(names[one]) if one >= 0 else NAMELESS_KERNEL for one in used}
+        kernels = {name_id: kernel_label(names[name_id]) if name_id >= 0 else NAMELESS_KERNEL for name_id in used}
         columns = (table.kind, table.name, table.direction, table.source, table.target)
         keys, of_other = factorize(*(column[lane.rows][others] for column in columns))
-        told = [_told(key) for key in keys.tolist()]
-        self._number_all([*kernels.values(), *told])
+        key_texts = [_told(key) for key in keys.tolist()]
+        self._number_all([*kernels.values(), *key_texts])
         label = self._by_name(name, kernels)
-        label[others] = np.array([self._number[text] for text in told], np.int32)[of_other]
+        label[others] = np.array([self._number[text] for text in key_texts], np.int32)[of_other]
         communicates = table.is_communication[lane.rows]
         if not len(others) and not communicates.any():
             return label, int(Cause.GPU_COMPUTE)
@@ -442,8 +447,8 @@ class _Labels:
         best = sorted(range(len(texts)), key=lambda number: (-int(time[number]), texts[number]))
         new = np.full(len(texts), MOST_LABELS, np.int64)
         new[best[:MOST_LABELS]] = np.arange(min(len(best), MOST_LABELS))
-        told = tuple(texts[number] for number in best[:MOST_LABELS])
-        names = (*told, OTHER) if len(best) > MOST_LABELS else told
+        labels = tuple(texts[number] for number in best[:MOST_LABELS])
+        names = (*labels, OTHER) if len(best) > MOST_LABELS else labels
         return names, tuple(replace(lane, name=new[lane.name]) for lane in lanes)
 
 

@@ -97,16 +97,16 @@ def kernel_rows(
 ) -> tuple[tuple[KernelRow, ...], tuple[int, int, int]]:
     """Kernels (and graphs traced whole) by name, most time first; names, kernels and time beyond the bound."""
     table = timeline.trace.operations
-    mine = as_rows(table.kind[inside] <= OpKind.GRAPH)
-    start, end = table.start_ns[inside][mine], table.end_ns[inside][mine]
+    is_kernel = as_rows(table.kind[inside] <= OpKind.GRAPH)
+    start, end = table.start_ns[inside][is_kernel], table.end_ns[inside][is_kernel]
     if len(start) == 0:
         return (), (0, 0, 0)
-    keys, group = factorize(table.kind[inside][mine], table.name[inside][mine])
-    found = tally(group, timeline.launch_region[inside][mine], start, end)
-    count, total = found.by_group(len(keys))
-    region = found.prevailing(np.zeros(len(keys), np.int64))
+    keys, group = factorize(table.kind[inside][is_kernel], table.name[inside][is_kernel])
+    sums = tally(group, timeline.launch_region[inside][is_kernel], start, end)
+    count, total = sums.by_group(len(keys))
+    region = sums.prevailing(np.zeros(len(keys), np.int64))
     median, longest = quantiles(group, end - start, count, (0.5, 1.0))
-    communicates = group_counts(group[table.is_communication[inside][mine]], len(keys)) > 0
+    communicates = group_counts(group[table.is_communication[inside][is_kernel]], len(keys)) > 0
     names = [name_of(timeline.trace, number) for number in keys[:, 1]]
     order = sorted(range(len(keys)), key=lambda number: (-int(total[number]), names[number], int(keys[number, 0])))
     whole = np.maximum(np.where(communicates, total[communicates].sum(), total[~communicates].sum()), 1)
@@ -133,10 +133,10 @@ def kernel_rows(
 def copy_rows(timeline: Timeline, inside: AnyRows) -> tuple[CopyRow, ...]:
     """Copies, sets and migrations by kind, direction and memory; most time first."""
     table = timeline.trace.operations
-    found = np.flatnonzero(table.kind[inside] >= OpKind.MEMCPY)
-    if len(found) == 0:
+    copied = np.flatnonzero(table.kind[inside] >= OpKind.MEMCPY)
+    if len(copied) == 0:
         return ()
-    rows = inside.start + found if isinstance(inside, slice) else inside[found]
+    rows = inside.start + copied if isinstance(inside, slice) else inside[copied]
     is_set = table.kind[rows] == OpKind.MEMSET
     columns = (np.where(is_set, -1, column[rows]) for column in (table.direction, table.source, table.target))
     keys, group = factorize(table.kind[rows], *columns)
@@ -186,11 +186,11 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
     label_of[list(texts)] = [labels.index(text) for text in texts.values()]
     keys, group = factorize(label_of[name[chosen]], region[chosen])
     count = group_sums(group, is_wait[chosen], len(keys))
-    told = as_rows(is_told[waits.rows])
-    of_told = group[places(chosen, waits.rows[told])]
-    call = waits.rows[told]
-    blocked_ns = np.where(is_wait[call], np.minimum(waits.ns[0][told], lengths[call]), 0)
-    blocked, delayed = (group_sums(of_told, ns, len(keys)) for ns in (blocked_ns, waits.ns[2][told]))
+    is_shown = as_rows(is_told[waits.rows])
+    of_told = group[places(chosen, waits.rows[is_shown])]
+    call = waits.rows[is_shown]
+    blocked_ns = np.where(is_wait[call], np.minimum(waits.ns[0][is_shown], lengths[call]), 0)
+    blocked, delayed = (group_sums(of_told, ns, len(keys)) for ns in (blocked_ns, waits.ns[2][is_shown]))
     rows = [
         SyncRow(
             call=labels[key[0]],
@@ -233,9 +233,9 @@ def longest_gaps(timeline: Timeline, index: RegionIndex) -> tuple[tuple[Gap, ...
             for row, gap in zip(rows.tolist(), described, strict=True)
         ]
     longest.sort(key=lambda item: item[:3])
-    told = [replace(gap, region=index.one(gap.region)) for *_, gap in longest[:PAGE_ROWS]]
+    shown = [replace(gap, region=index.one(gap.region)) for *_, gap in longest[:PAGE_ROWS]]
     total = sum(len(device.gaps) for device in timeline.devices)
-    return tuple(sorted(told, key=lambda gap: (gap.start_ns, gap.device, gap.end_ns))), total
+    return tuple(sorted(shown, key=lambda gap: (gap.start_ns, gap.device, gap.end_ns))), total
 
 
 def _describe(timeline: Timeline, device: DeviceTimeline, rows: Rows) -> list[Gap]:
@@ -244,12 +244,14 @@ def _describe(timeline: Timeline, device: DeviceTimeline, rows: Rows) -> list[Ga
     start, end = gaps.start_ns[rows], gaps.end_ns[rows]
     gap, piece = expand(np.searchsorted(segments.start_ns, start), np.searchsorted(segments.start_ns, end))
     begin, until, cause = segments.start_ns[piece], segments.end_ns[piece], segments.cause[piece]
-    found, by_cause = tally(gap, cause, begin, until), np.zeros((len(rows), len(CAUSES)), np.int64)
-    by_cause[found.group, found.label] = found.ns
+    sums, by_cause = tally(gap, cause, begin, until), np.zeros((len(rows), len(CAUSES)), np.int64)
+    by_cause[sums.group, sums.label] = sums.ns
     by_cause[:, [int(cause) for cause in BUSY_CAUSES]] = 0  # none can be there
     dominant = by_cause.argmax(axis=1)
-    mine = cause == dominant[gap]
-    thread = tally(gap[mine], segments.thread[piece[mine]], begin[mine], until[mine]).prevailing(gaps.thread[rows])
+    is_dominant = cause == dominant[gap]
+    thread = tally(
+        gap[is_dominant], segments.thread[piece[is_dominant]], begin[is_dominant], until[is_dominant]
+    ).prevailing(gaps.thread[rows])
     region = tally(gap, segments.region[piece], begin, until).prevailing(np.full(len(rows), ROOT))
     call = _calls(timeline, start, end, thread)
     call[dominant == Cause.CPU] = NOTHING  # in its own code it was in none
@@ -267,11 +269,11 @@ def _describe(timeline: Timeline, device: DeviceTimeline, rows: Rows) -> list[Ga
             call=texts[name],
             thread=trace.threads[of].name if of >= 0 else "",
             tid=trace.threads[of].tid if of >= 0 else None,
-            region=place,
+            region=of_region,
             before=_operation(timeline, before),
             after=_operation(timeline, after),
         )
-        for low, high, main, cause_ns, name, of, place, before, after in zip(
+        for low, high, main, cause_ns, name, of, of_region, before, after in zip(
             *(column.tolist() for column in columns), strict=True
         )
     ]
@@ -280,13 +282,16 @@ def _describe(timeline: Timeline, device: DeviceTimeline, rows: Rows) -> list[Ga
 def _calls(timeline: Timeline, start: Int64Array, end: Int64Array, thread: Int64Array) -> Int64Array:
     """The names of the calls that these threads (NO_THREAD: none) were in for the longest, meanwhile; NOTHING."""
     calls, name = timeline.calls, np.full(len(start), NOTHING, np.int64)
-    for one in unique(thread[thread >= 0]).tolist():
-        mine, rows = np.flatnonzero(thread == one), calls.rows_of(one)
-        first = rows.start + np.searchsorted(calls.end_ns[rows], start[mine], side="right")
-        stop = rows.start + np.searchsorted(calls.start_ns[rows], end[mine], side="left")
+    for number in unique(thread[thread >= 0]).tolist():
+        gaps_of, rows = np.flatnonzero(thread == number), calls.rows_of(number)
+        first = rows.start + np.searchsorted(calls.end_ns[rows], start[gaps_of], side="right")
+        stop = rows.start + np.searchsorted(calls.start_ns[rows], end[gaps_of], side="left")
         gap, call = expand(first, np.maximum(stop, first))
-        inside = np.maximum(calls.start_ns[call], start[mine][gap]), np.minimum(calls.end_ns[call], end[mine][gap])
-        name[mine] = tally(gap, calls.name[call], *inside).prevailing(name[mine])
+        inside = (
+            np.maximum(calls.start_ns[call], start[gaps_of][gap]),
+            np.minimum(calls.end_ns[call], end[gaps_of][gap]),
+        )
+        name[gaps_of] = tally(gap, calls.name[call], *inside).prevailing(name[gaps_of])
     return name
 
 
@@ -348,12 +353,12 @@ def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSer
     order = into_groups(region[by_time], np.arange(len(start))[by_time], count)
     stop = np.cumsum(count)[chosen]
     bounds = np.stack((stop - count[chosen], stop), axis=1)
-    found, is_any_open = [], bool(is_open.any())
-    for number, mine in zip(chosen.tolist(), [order[low:high] for low, high in bounds.tolist()], strict=True):
-        closed = mine[~is_open[mine]] if is_any_open else mine
+    series, is_any_open = [], bool(is_open.any())
+    for number, members in zip(chosen.tolist(), [order[low:high] for low, high in bounds.tolist()], strict=True):
+        closed = members[~is_open[members]] if is_any_open else members
         warm = count_warm_up(lengths_of(host[closed], device[closed], over[closed]))
-        found.append(_series(index.one(number), start[mine], host[mine], device[mine], warm, most))
-    return tuple(found)
+        series.append(_series(index.one(number), start[members], host[members], device[members], warm, most))
+    return tuple(series)
 
 
 def _series(

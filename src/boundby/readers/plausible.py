@@ -106,13 +106,13 @@ def broken_ranges(trace: Trace) -> BoolArray | None:
     for rows in _counted(trace):
         times = np.stack((ranges.start_ns[rows], ranges.end_ns[rows]), axis=1).ravel()
         if (times[1:] < times[:-1]).any():
-            found = unique(rows[np.flatnonzero(out_of_order(times)) // 2])
-            if len(found) * LEAST_IN_ORDER < len(rows):
-                broken[found] = True
+            late = unique(rows[np.flatnonzero(out_of_order(times)) // 2])
+            if len(late) * LEAST_IN_ORDER < len(rows):
+                broken[late] = True
     nesting = np.flatnonzero(~broken & ~ranges.is_start_end & ~ranges.is_open & (ranges.end_ns > ranges.start_ns))
     if len(nesting):
         _, line = factorize(ranges.thread[nesting], ranges.domain[nesting])
-        for rows in (nesting[places] for places in grouped(line)[1]):
+        for rows in (nesting[members] for members in grouped(line)[1]):
             start, end = ranges.start_ns[rows], ranges.end_ns[rows]
             if not do_nest(start, end):
                 crossing = rows[_crossing(start, end, trace.rounded_ns)]
@@ -143,24 +143,24 @@ def _counted(trace: Trace) -> list[npt.NDArray[np.intp]]:
     names = unique(ranges.name)
     names = names[names >= 0].tolist()
     folded = fold_names([trace.names[name] for name in names])
-    places = {text: place for place, text in enumerate(sorted(set(folded)))}
+    index_of = {text: index for index, text in enumerate(sorted(set(folded)))}
     group = np.full(len(trace.names) + 1, -1)
     for name, text in zip(names, folded, strict=True):
         if text.count("*") > trace.names[name].count("*"):
-            group[name] = places[text]
-    steps = np.array([is_step(text) for text in sorted(places)] + [False])
+            group[name] = index_of[text]
+    steps = np.array([is_step(text) for text in sorted(index_of)] + [False])
     of = group[ranges.name]
     rows = np.flatnonzero((of >= 0) & ~ranges.is_open & (~ranges.is_start_end | steps[of]))
     if not len(rows):
         return []
     _, key = factorize(ranges.thread[rows], ranges.domain[rows], of[rows])
-    return [ordered for places in grouped(key)[1] if len(ordered := _by_number(trace, rows[places])) > LEAST_IN_ORDER]
+    return [ordered for members in grouped(key)[1] if len(ordered := _by_number(trace, rows[members])) > LEAST_IN_ORDER]
 
 
 def _by_number(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     """These ranges in the order of the numbers in their names; none where one is there twice."""
     digits = [_DIGITS.findall(trace.names[name]) for name in trace.ranges.name[rows].tolist()]
-    numbers = [tuple((len(each), each) for each in found) for found in digits]
+    numbers = [tuple((len(each), each) for each in each_digits) for each_digits in digits]
     order = sorted(range(len(rows)), key=numbers.__getitem__)
     return rows[order if len(set(numbers)) == len(rows) else []]
 
@@ -169,7 +169,7 @@ def _crossing(start: Int64Array, end: Int64Array, rounded_ns: int) -> list[int]:
     """Which of these ranges (in order of start, then -end) cross others: of two that cross, the one that crosses more;
     both where that does not tell. None where so many do that ranges need not nest here."""
     open_rows: list[int] = []
-    found: list[int] = []
+    rows: list[int] = []
     begins, ends = start.tolist(), end.tolist()
     for row, (begin, until) in enumerate(zip(begins, ends, strict=True)):
         while open_rows and ends[open_rows[-1]] <= begin + rounded_ns:
@@ -177,17 +177,17 @@ def _crossing(start: Int64Array, end: Int64Array, rounded_ns: int) -> list[int]:
         is_kept = True
         while is_kept and open_rows and until > ends[open_rows[-1]] + rounded_ns:
             other = open_rows[-1]
-            mine, theirs = _crossings(start, end, row), _crossings(start, end, other)
-            if theirs >= mine:
-                found.append(open_rows.pop())
-            if mine >= theirs:
-                found.append(row)
+            own, theirs = _crossings(start, end, row), _crossings(start, end, other)
+            if theirs >= own:
+                rows.append(open_rows.pop())
+            if own >= theirs:
+                rows.append(row)
                 is_kept = False
-        if len(found) > min(SEVERAL, len(begins) // LEAST_IN_ORDER):
+        if len(rows) > min(SEVERAL, len(begins) // LEAST_IN_ORDER):
             return []
         if is_kept:
             open_rows.append(row)
-    return found
+    return rows
 
 
 def _crossings(start: Int64Array, end: Int64Array, row: int) -> int:
@@ -379,8 +379,8 @@ def broken_operations(trace: Trace) -> BoolArray | None:
 
 
 def _either(*masks: BoolArray | None) -> BoolArray | None:
-    told = [mask for mask in masks if mask is not None]
-    return np.logical_or.reduce(told) if told else None
+    present = [mask for mask in masks if mask is not None]
+    return np.logical_or.reduce(present) if present else None
 
 
 def _single(broken: BoolArray) -> BoolArray | None:
@@ -409,12 +409,12 @@ def _calls_of(trace: Trace, process: npt.NDArray[Any], correlation: Int64Array) 
     calls = trace.api
     most = int(max(correlation.max(initial=0), calls.correlation.max(initial=0))) + 1
     asked = process.astype(np.int64) * most + correlation
-    known = trace.process_of(calls.thread).astype(np.int64) * most + calls.correlation
-    order = in_order(known)
-    known = known[order]
-    place = np.minimum(places(known, asked), len(known) - 1)
-    is_known = (known[place] == asked) & (correlation != NO_CORRELATION)
-    return np.where(is_known, place if isinstance(order, slice) else order[place], -1)
+    keys = trace.process_of(calls.thread).astype(np.int64) * most + calls.correlation
+    order = in_order(keys)
+    keys = keys[order]
+    position = np.minimum(places(keys, asked), len(keys) - 1)
+    is_known = (keys[position] == asked) & (correlation != NO_CORRELATION)
+    return np.where(is_known, position if isinstance(order, slice) else order[position], -1)
 
 
 def _before_launch(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
@@ -425,13 +425,13 @@ def _before_launch(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
 def _overtaking(trace: Trace, stream: _Columns, rank: npt.NDArray[Any], call: npt.NDArray[np.intp]) -> BoolArray:
     """Operations that begin before the one of their stream that was launched before them, and before their own launch:
     by the one alone, either of the two may be wrong, and clocks may be apart by the other."""
-    start_ns, found = trace.operations.start_ns, np.zeros(len(rank), bool)
+    start_ns, is_overtaking = trace.operations.start_ns, np.zeros(len(rank), bool)
     order = in_order(*stream, rank)
     rows = np.arange(len(rank))[order]
     begin = pick(trace.api.start_ns, call, np.iinfo(np.int64).min)
     same = np.all([column[rows[1:]] == column[rows[:-1]] for column in (*stream, call >= 0)], axis=0)
-    found[rows[1:]] = same & (start_ns[rows[1:]] < np.minimum(start_ns[rows[:-1]], begin[rows[1:]]))
-    return found
+    is_overtaking[rows[1:]] = same & (start_ns[rows[1:]] < np.minimum(start_ns[rows[:-1]], begin[rows[1:]]))
+    return is_overtaking
 
 
 def _after_waits(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
@@ -444,9 +444,9 @@ def _after_waits(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
     for of_rows, of_waits, wait in waits if suspect.any() else ():
         rows = np.flatnonzero(suspect & _is_of_one_device(of_rows, table.device))
         _, part = factorize(*map(np.concatenate, zip([column[rows] for column in of_rows], of_waits, strict=True)))
-        known, members = grouped(part[: len(rows)])
+        numbers, members = grouped(part[: len(rows)])
         for number, own in zip(*grouped(part[len(rows) :]), strict=True):
-            if (at := int(np.searchsorted(known, number))) < len(known) and known[at] == number:
+            if (at := int(np.searchsorted(numbers, number))) < len(numbers) and numbers[at] == number:
                 ours = rows[members[at]]
                 returned = _returned(calls, wait[own], calls.end_ns[call[ours]])
                 late[ours] |= table.end_ns[ours] - CLOCKS_APART_NS > returned
@@ -467,11 +467,11 @@ def _waits(trace: Trace) -> Iterator[tuple[_Columns, _Columns, npt.NDArray[np.in
     table, calls, points = trace.operations, trace.api, trace.stream_points
     rows = np.flatnonzero(trace.is_named(calls.name, _DEVICE_WAIT.search) & ~calls.has_failed)
     yield (table.process,), (trace.process_of(calls.thread[rows]),), rows
-    told = np.flatnonzero(~points.is_record & (points.event < 0) & (points.stream >= 0))
-    call = _calls_of(trace, points.process[told], points.correlation[told])
+    waits = np.flatnonzero(~points.is_record & (points.event < 0) & (points.stream >= 0))
+    call = _calls_of(trace, points.process[waits], points.correlation[waits])
     is_wait = (call >= 0) & (pick(trace.call_class, pick(calls.name, call, -1), -1) == CallClass.SYNC)
     is_wait &= ~pick(calls.has_failed, call, True)
-    of = (points.process[told][is_wait], points.stream[told][is_wait])
+    of = (points.process[waits][is_wait], points.stream[waits][is_wait])
     yield (table.process, table.stream), of, call[is_wait]
 
 
@@ -550,10 +550,10 @@ def _broken(
         if len(falls) == 0:
             continue
         bounds = np.concatenate(([0], edges, [len(rows)]))
-        for place in unique(np.searchsorted(bounds, falls + 1, side="right") - 1).tolist():
-            low, high = int(bounds[place]), int(bounds[place + 1])
+        for block in unique(np.searchsorted(bounds, falls + 1, side="right") - 1).tolist():
+            low, high = int(bounds[block]), int(bounds[block + 1])
             if low < high and (falls[(falls >= low) & (falls < high - 1)]).size:
-                found = out_of_order(at[low:high])
-                if found.sum() <= max(most * (high - low), 1):
-                    broken[rows[low:high][found]] = True
+                is_late = out_of_order(at[low:high])
+                if is_late.sum() <= max(most * (high - low), 1):
+                    broken[rows[low:high][is_late]] = True
     return broken if broken.any() else None

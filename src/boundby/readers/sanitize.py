@@ -104,8 +104,8 @@ def _least_told(values: Int64Array, seen: _Bounds) -> int:
 
 def _told(values: Int64Array) -> Int64Array:
     """Without what is missing."""
-    told: Int64Array = values[values != MISSING]
-    return told
+    values_told: Int64Array = values[values != MISSING]
+    return values_told
 
 
 def _are_placeable(raw: Raw, near: tuple[int, int] | None, seen: _Bounds) -> bool:
@@ -207,29 +207,29 @@ def in_turns(trace: Trace) -> Trace:
     stands_for = np.arange(len(process))
     threads, notes = list(trace.threads), []
     for number in crowded:
-        mine, rows = np.flatnonzero(process == number), np.flatnonzero(process[who] == number)
-        lane = taking_turns(np.searchsorted(mine, who[rows]), len(mine), begin[rows], end[rows])
+        own, rows = np.flatnonzero(process == number), np.flatnonzero(process[who] == number)
+        lane = taking_turns(np.searchsorted(own, who[rows]), len(own), begin[rows], end[rows])
         _, first, several = np.unique(lane, return_index=True, return_counts=True)
-        stands_for[mine] = mine[first][lane]
-        for one, count in zip(mine[first].tolist(), several.tolist(), strict=True):
+        stands_for[own] = own[first][lane]
+        for thread, count in zip(own[first].tolist(), several.tolist(), strict=True):
             if count > 1:
-                threads[one] = replace(threads[one], name=f"{count:,} threads in turn")
+                threads[thread] = replace(threads[thread], name=f"{count:,} threads in turn")
         notes.append(
-            f"Process {trace.processes[number].pid} has {len(mine):,} threads, which are shown as {len(first):,}: "
+            f"Process {trace.processes[number].pid} has {len(own):,} threads, which are shown as {len(first):,}: "
             "those that live one after the other count as one"
             f"{', and still there are too many to tell all of them apart' if len(first) == MOST_APART else ''}."
         )
     kept = unique(stands_for)
-    place = np.searchsorted(kept, stands_for)
+    position = np.searchsorted(kept, stands_for)
     moved: dict[str, Any] = {
-        name: replace(table, thread=pick(place, table.thread, -1).astype(np.int32)) for name, table in tables.items()
+        name: replace(table, thread=pick(position, table.thread, -1).astype(np.int32)) for name, table in tables.items()
     }
     moved |= {name: moved[name].sorted(trace.names) for name in events}
     return replace(
         trace,
         **moved,
-        threads=tuple(threads[one] for one in kept.tolist()),
-        backtraces=trace.backtraces.of_threads(place),
+        threads=tuple(threads[thread] for thread in kept.tolist()),
+        backtraces=trace.backtraces.of_threads(position),
         warnings=(*trace.warnings, *(TraceWarning("threads-in-turn", note) for note in notes)),
     )
 
@@ -241,5 +241,5 @@ def _on_record(trace: Trace, tables: list[Any]) -> tuple[Int64Array, Int64Array,
     who = np.concatenate([main, *(table.thread for table in tables)]).astype(np.int64)
     begin = np.concatenate([first, *(table.start_ns for table in tables)]).astype(np.int64)
     end = np.concatenate([last, *(getattr(table, "end_ns", table.start_ns) for table in tables)]).astype(np.int64)
-    known = who >= 0
-    return who[known], begin[known], end[known]
+    has_thread = who >= 0
+    return who[has_thread], begin[has_thread], end[has_thread]

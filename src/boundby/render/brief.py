@@ -76,7 +76,7 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
     """The brief as plain data; times in milliseconds."""
     name = shlex.quote(report.trace.path)
     parts = report.devices or report.threads
-    responses = [one for part in parts[:1] for one in part.first_responses]
+    responses = [response for part in parts[:1] for response in part.first_responses]
     worth = [item for item in report.findings if item.severity != sentences.NOTE]
     rows = sorted((row for row in view.select(report).rows), key=lambda row: (-row.share, row.region.path))
     kernels, calls = view.tops(report)
@@ -88,11 +88,11 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
         **({"no_gpu_work": _text(str(why), most)} if (why := report.trace.no_gpu_work) is not None else {}),
         "gpu": sorted({clean(device.name) for device in report.devices}),
         "verdicts": [_part(part, report, most) for part in parts[: most["devices"]]],
-        "first": [_response(one, name, most) for one in responses[: most["first"]]],
+        "first": [_response(response, name, most) for response in responses[: most["first"]]],
         "findings": [_finding(item, responses[: most["first"]], most) for item in worth[: most["findings"]]],
         "regions": [_region(row.region, most) for row in rows[: most["regions"]]],
-        "top_kernels": [_top(one) for one in kernels[: most["kernels"]]],
-        "top_calls": [_top(one) for one in calls[: most["calls"]]],
+        "top_kernels": [_top(operation) for operation in kernels[: most["kernels"]]],
+        "top_calls": [_top(operation) for operation in calls[: most["calls"]]],
         "not_told": [
             *(["what came before the last part of the report (--max-memory)"] if report.trace.is_part else []),
             *([no_predictions] if (no_predictions := sentences.no_predictions(report)) else []),
@@ -117,19 +117,19 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
 def of_serving(report: ServingReport) -> str:
     """A server's steps, times in milliseconds: one line a key, ended by a line break."""
     most = _STEPS[0]
-    told: Json = {
+    fields: Json = {
         "brief": 1,
         "report": shorten(clean(report.path), TWO_LINES),
         "gpu": clean(report.device),
         "says": clean(serving_document.headline(report)),
-        "steps": [_serving_steps(one) for one in report.steps],
+        "steps": [_serving_steps(steps) for steps in report.steps],
         "token_ms": None if report.token_ns is None else list(map(_ms, report.token_ns)),
         "generated_per_s": report.generated_per_s,
-        "try": [clean(one) for one in serving_document.advice(report)],
-        "notes": [_text(one, most) for one in report.notes],
+        "try": [clean(text) for text in serving_document.advice(report)],
+        "notes": [_text(note, most) for note in report.notes],
         "commands": {"all": "boundby serving REPORT --format json", "program": "boundby analyze REPORT --format brief"},
     }
-    return "{" + ",\n".join(f"{json.dumps(key)}:{_dumps(value)}" for key, value in told.items()) + "}\n"
+    return "{" + ",\n".join(f"{json.dumps(key)}:{_dumps(value)}" for key, value in fields.items()) + "}\n"
 
 
 def _serving_steps(one: ServingSteps) -> Json:
@@ -153,13 +153,18 @@ def _serving_steps(one: ServingSteps) -> Json:
 
 
 def _ended(end: ProgramEnd, most: Mapping[str, int]) -> Json:
-    told: Json = {"how": end.ended, "words": _text(end.words, most), "where": end.where, "after_ms": _ms(end.after_ns)}
-    return {**told, "exit_code": end.exit_code}
+    fields: Json = {
+        "how": end.ended,
+        "words": _text(end.words, most),
+        "where": end.where,
+        "after_ms": _ms(end.after_ns),
+    }
+    return {**fields, "exit_code": end.exit_code}
 
 
 def _part(part: DeviceReport | ThreadReport, report: Report, most: Mapping[str, int]) -> Json:
     verdict, whole = part.verdict, sum(part.time.values())
-    told: Json = {
+    fields: Json = {
         "id": f"GPU {part.id}" if isinstance(part, DeviceReport) else f"thread {part.tid}",
         "bound": verdict.bound,
         "confidence": verdict.confidence,
@@ -168,16 +173,16 @@ def _part(part: DeviceReport | ThreadReport, report: Report, most: Mapping[str, 
         "time_ms": {key: _ms(ns) for key, ns in part.time.items() if ns > LEAST_SHARE * whole},
     }
     if isinstance(part, DeviceReport):
-        told |= _of_device(part, most)
+        fields |= _of_device(part, most)
     if verdict.mixed_of:
-        told["mixed_of"] = list(verdict.mixed_of)
+        fields["mixed_of"] = list(verdict.mixed_of)
     left = sentences.left(report, part) if isinstance(part, DeviceReport) else {}
     if (saving_ns := sentences.most_saved(verdict, whole, left)) is not None:
-        told["max_saving_ms"] = _ms(saving_ns)
-        told["then"] = verdict.bound_next
+        fields["max_saving_ms"] = _ms(saving_ns)
+        fields["then"] = verdict.bound_next
     if isinstance(part, DeviceReport) and part.exposed_by_waits_ns:
-        told["exposed_by_waits_ms"] = _ms(part.exposed_by_waits_ns)
-    return told
+        fields["exposed_by_waits_ms"] = _ms(part.exposed_by_waits_ns)
+    return fields
 
 
 def _why(why: str, report: Report) -> str:
@@ -186,13 +191,13 @@ def _why(why: str, report: Report) -> str:
 
 def _of_device(device: DeviceReport, most: Mapping[str, int]) -> Json:
     """What only devices have: steady steps, counters."""
-    told: Json = {}
+    fields: Json = {}
     if device.one_time:
-        told["steady"] = _text(sentences.steady(device), most)
+        fields["steady"] = _text(sentences.steady(device), most)
     if device.counters and device.counters.busy:
-        told["counters_while_busy"] = _counted(device.counters.busy)
-        told["limit"] = _text(limit(device.counters.busy), most)
-    return told
+        fields["counters_while_busy"] = _counted(device.counters.busy)
+        fields["limit"] = _text(limit(device.counters.busy), most)
+    return fields
 
 
 def _counted(counters: Counters) -> Json:
@@ -202,24 +207,24 @@ def _counted(counters: Counters) -> Json:
 
 
 def _response(one: FirstResponse, name: str, most: Mapping[str, int]) -> Json:
-    told: Json = {"id": one.id, "do": _text(one.title, most), **_saves(one.id, one.saving_ns)}
-    told["because"] = _text(one.because, most)
+    fields: Json = {"id": one.id, "do": _text(one.title, most), **_saves(one.id, one.saving_ns)}
+    fields["because"] = _text(one.because, most)
     if one.code:
-        told["code"] = one.code
+        fields["code"] = one.code
     elif one.action:
-        told["step"] = one.action
+        fields["step"] = one.action
     if one.where is not None:
-        told["where"] = sentences.place(one.where)
-    told["command"] = one.command.replace(name, "REPORT")
-    return told
+        fields["where"] = sentences.place(one.where)
+    fields["command"] = one.command.replace(name, "REPORT")
+    return fields
 
 
 def _finding(item: Finding, first: Sequence[FirstResponse], most: Mapping[str, int]) -> Json:
     """A finding; what a response of ``first`` says already is not said again."""
     identity = shorten(clean(item.id or item.rule), TWO_LINES)
-    told: Json = {"id": identity, "severity": item.severity, **_saves(item.remedy, item.saving_ns)}
-    what = next((f"as {one.id}" for one in first if one.because.startswith(item.title)), item.title)
-    return {**told, "what": _text(what, most), "do": _text(item.advice[0] if item.advice else "", most)}
+    fields: Json = {"id": identity, "severity": item.severity, **_saves(item.remedy, item.saving_ns)}
+    what = next((f"as {response.id}" for response in first if response.because.startswith(item.title)), item.title)
+    return {**fields, "what": _text(what, most), "do": _text(item.advice[0] if item.advice else "", most)}
 
 
 def _region(region: RegionReport, most: Mapping[str, int]) -> Json:

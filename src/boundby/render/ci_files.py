@@ -43,9 +43,9 @@ class CodePlace(Struct, frozen=True):
 def placed(report: Report, root: Path) -> Iterator[tuple[Finding, tuple[CodePlace, ...]]]:
     """Findings that have lines of files below ``root``."""
     for finding in sentences.shown_findings(report):
-        places = tuple(dict.fromkeys(filter(None, (_found(*told, root) for told in lines_of(finding)))))
-        if places:
-            yield finding, places[:MOST_PLACES]
+        locations = tuple(dict.fromkeys(filter(None, (_found(*line, root) for line in lines_of(finding)))))
+        if locations:
+            yield finding, locations[:MOST_PLACES]
 
 
 def lines_of(finding: Finding) -> list[tuple[str, int]]:
@@ -67,18 +67,18 @@ def message(finding: Finding) -> str:
 def workflow_commands(report: Report, root: Path | None = None) -> str:
     """Workflow commands: GitHub shows them at the lines of a pull request."""
     rows = []
-    for finding, places in placed(report, root or Path.cwd()):
+    for finding, locations in placed(report, root or Path.cwd()):
         kind = "warning" if LEVELS[finding.severity] == "warning" else "notice"
-        for place in places[:1]:
-            where = f"file={_property(place.file)},line={place.line},title={_property(f'boundby {finding.rule}')}"
+        for location in locations[:1]:
+            where = f"file={_property(location.file)},line={location.line},title={_property(f'boundby {finding.rule}')}"
             rows.append(f"::{kind} {where}::{_data(message(finding))}\n")
     return "".join(rows)
 
 
 def sarif(report: Report, root: Path | None = None) -> str:
     """One run of SARIF 2.1.0 with the findings that have lines."""
-    found = list(placed(report, root or Path.cwd()))
-    rules = sorted({finding.rule for finding, _ in found})
+    located = list(placed(report, root or Path.cwd()))
+    rules = sorted({finding.rule for finding, _ in located})
     run: dict[str, Any] = {
         "tool": {
             "driver": {
@@ -96,15 +96,15 @@ def sarif(report: Report, root: Path | None = None) -> str:
                 "locations": [
                     {
                         "physicalLocation": {
-                            "artifactLocation": {"uri": PurePosixPath(place.file).as_posix()},
-                            "region": {"startLine": place.line},
+                            "artifactLocation": {"uri": PurePosixPath(location.file).as_posix()},
+                            "region": {"startLine": location.line},
                         }
                     }
-                    for place in places
+                    for location in locations
                 ],
                 "partialFingerprints": {"boundby/v1": finding.id or finding.rule},
             }
-            for finding, places in found
+            for finding, locations in located
         ],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
@@ -116,7 +116,7 @@ def _found(file: str, line: int, root: Path) -> CodePlace | None:
     path = Path(os.path.relpath(file, root)) if Path(file).is_absolute() else Path(file)
     if ".." not in path.parts and (root / path).is_file():
         return CodePlace(path.as_posix(), line)
-    alike = [one for one in _files(root).get(path.name, ()) if one.endswith(path.as_posix())]
+    alike = [name for name in _files(root).get(path.name, ()) if name.endswith(path.as_posix())]
     alike = alike or list(_files(root).get(path.name, ()))
     return CodePlace(alike[0], line) if len(alike) == 1 else None
 
@@ -124,17 +124,17 @@ def _found(file: str, line: int, root: Path) -> CodePlace | None:
 @cache
 def _files(root: Path) -> dict[str, tuple[str, ...]]:
     """Python files below a folder, by name."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_name: dict[str, tuple[str, ...]] = {}
     left = CROWD
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.startswith("."))
         for name in names:
             if name.endswith(".py"):
-                found[name] = (*found.get(name, ()), Path(os.path.relpath(Path(folder) / name, root)).as_posix())
+                by_name[name] = (*by_name.get(name, ()), Path(os.path.relpath(Path(folder) / name, root)).as_posix())
         left -= len(names)
         if left < 0:
             break
-    return found
+    return by_name
 
 
 def _data(text: str) -> str:

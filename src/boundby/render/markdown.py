@@ -40,13 +40,13 @@ def _accounts(report: Report) -> Iterable[str]:
     if (ended := sentences.end_above(report)) is not None:
         yield f"### {escape(str(ended.headline))}\n\n{_lead(ended)}"
     devices = members[: len(report.devices)]
-    told = [_account(account, folded=len(devices) > 2) for account in devices[: pattern_cards.MOST_DEVICES]]
+    texts = [_account(account, folded=len(devices) > 2) for account in devices[: pattern_cards.MOST_DEVICES]]
     if len(devices) > OPEN_DEVICES:
         yield _devices(devices)
-        title = "GPU by GPU" if len(told) == len(devices) else f"GPU by GPU, the first {len(told)}"
-        yield _folded(title, "\n\n".join(told))
+        title = "GPU by GPU" if len(texts) == len(devices) else f"GPU by GPU, the first {len(texts)}"
+        yield _folded(title, "\n\n".join(texts))
     else:
-        yield from told
+        yield from texts
     threads = members[len(devices) :]
     yield from (_account(thread) for thread in (threads if not threads or threads[0].lead is None else threads[:1]))
 

@@ -274,7 +274,7 @@ def _number(message: Any, name: str, value: Int64Array | int, shown: BoolArray) 
 
 def _fixed64(message: Any, name: str, value: Int64Array, shown: BoolArray) -> list[Byte]:
     data = value.astype("<u8").view(np.uint8).reshape(-1, 8)
-    return _tag(message, name, Wire.FIXED64, shown) + [(data[:, place], shown) for place in range(8)]
+    return _tag(message, name, Wire.FIXED64, shown) + [(data[:, byte], shown) for byte in range(8)]
 
 
 def _message(message: Any, name: str, content: Sequence[Byte], shown: BoolArray) -> list[Byte]:
@@ -292,7 +292,7 @@ def _tag(message: Any, name: str, wire_type: int, shown: BoolArray) -> list[Byte
 def _varint(value: Int64Array | int, shown: BoolArray) -> list[Byte]:
     """The bytes of integers that are not negative: seven bits each, the lowest first, all but the last marked."""
     if isinstance(value, int):
-        septets = [value >> place & 0x7F for place in range(0, max(value.bit_length(), 1), 7)]
+        septets = [value >> shift & 0x7F for shift in range(0, max(value.bit_length(), 1), 7)]
         return [(np.uint8(septet | 0x80), shown) for septet in septets[:-1]] + [(np.uint8(septets[-1]), shown)]
     content: list[Byte] = []
     while not content or shown.any():
@@ -307,8 +307,8 @@ def _joined(content: Sequence[Byte]) -> bytes:
     """All messages, one after another."""
     data = np.empty((len(content[0][1]), len(content)), np.uint8)
     shown = np.empty(data.shape, bool)
-    for place, (byte, has_it) in enumerate(content):
-        data[:, place], shown[:, place] = byte, has_it
+    for column, (byte, has_it) in enumerate(content):
+        data[:, column], shown[:, column] = byte, has_it
     return data[shown].tobytes()
 
 
@@ -521,9 +521,9 @@ class _Tracks(Struct, frozen=True):
         for column, name in METRIC_WORDS.items():
             percent = getattr(samples, column)[rows]
             if (percent >= 0).any():
-                told = percent >= 0
+                is_known = percent >= 0
                 self.writer.counter(
-                    name, parent, _Track.COUNTED, samples.start_ns[rows][told], percent[told].astype(float)
+                    name, parent, _Track.COUNTED, samples.start_ns[rows][is_known], percent[is_known].astype(float)
                 )
         points = self.timeline.trace.memory
         rows = np.flatnonzero(points.device == device)
@@ -613,9 +613,9 @@ def _flows(timeline: Timeline, thread: int, start: Int64Array, end: Int64Array) 
     flow = np.zeros(len(start), np.int64)
     if span.stop > span.start:
         # Outermost rows keep their end; their start may have been trimmed to where the call before them ended.
-        place = np.minimum(np.searchsorted(calls.end_ns[span], end), span.stop - span.start - 1)
-        same = (calls.end_ns[span][place] == end) & (calls.start_ns[span][place] >= start)
-        flow[same & launched[span][place]] = place[same & launched[span][place]] + span.start + 1
+        index = np.minimum(np.searchsorted(calls.end_ns[span], end), span.stop - span.start - 1)
+        same = (calls.end_ns[span][index] == end) & (calls.start_ns[span][index] >= start)
+        flow[same & launched[span][index]] = index[same & launched[span][index]] + span.start + 1
         _, first = np.unique(flow, return_index=True)
         keep = np.zeros(len(flow), bool)
         keep[first] = True

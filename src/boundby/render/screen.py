@@ -91,12 +91,12 @@ def _cards(report: Report, face: Face) -> list[list[Text]]:
 
 def _head(report: Report, face: Face) -> list[Text]:
     title = face.line((face.fit(sentences.what_ran(report), face.width), STRONG))
-    told = [
+    lines = [
         part
         for fact in sentences.circumstances(report)
         for part in ([fact] if len(fact) <= face.width - 2 else fact.split("; "))
     ]
-    facts = [face.line((face.fit(fact, face.width - 2), DIM)) for fact in told]
+    facts = [face.line((face.fit(fact, face.width - 2), DIM)) for fact in lines]
     return [title, *face.flow(facts)[: _room(3, face)]]
 
 
@@ -222,15 +222,15 @@ def _worth(selection: view.Selection, most: int, options: ScreenOptions) -> list
     if options.sort != "time":
         every = sorted(selection.rows, key=lambda row: -_weight(row.region, options.sort))
         return [replace(row, depth=0, label=region_name(row.region.path)) for row in every[:most]]
-    ranked = sorted(range(len(every)), key=lambda place: (every[place].depth >= DEEP, -every[place].share, place))
+    ranked = sorted(range(len(every)), key=lambda index: (every[index].depth >= DEEP, -every[index].share, index))
     kept: set[int] = set()
-    for place in ranked:
-        line = [place]
+    for index in ranked:
+        line = [index]
         while every[line[-1]].depth:  # what holds it comes along
             line.append(next(p for p in range(line[-1] - 1, -1, -1) if every[p].depth < every[line[-1]].depth))
         if len(kept | set(line)) <= most:
             kept |= set(line)
-    return [row for place, row in enumerate(every) if place in kept]
+    return [row for index, row in enumerate(every) if index in kept]
 
 
 def _telling(rows: Sequence[Row]) -> list[Row]:
@@ -273,7 +273,9 @@ def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Fac
     columns, room = parts.region_columns(names, rows, face, account=len(parts.TIME))
     name = max(min(names, COLUMN, room), parts.MIN_NAME)
     spare = max(room - name, 0)
-    return name, [replace(one, width=one.width + spare) if one.head == parts.TIME else one for one in columns]
+    return name, [
+        replace(column, width=column.width + spare) if column.head == parts.TIME else column for column in columns
+    ]
 
 
 def _findings(report: Report, face: Face, options: ScreenOptions, room: int) -> list[Text]:
@@ -282,20 +284,21 @@ def _findings(report: Report, face: Face, options: ScreenOptions, room: int) -> 
     worth = [
         item
         for item in report.findings
-        if item.severity != sentences.NOTE and not any(sentences.is_told_by(one, item) for one in above.values())
+        if item.severity != sentences.NOTE
+        and not any(sentences.is_told_by(response, item) for response in above.values())
     ]
     shown = worth[: options.top or MOST_FINDINGS]
     if not shown:
         return face.wrapped(sentences.nothing_found(report, is_told_above=bool(above))) + _notes(report, face)
     width = natural("SAVES", (parts.saves(item, above) for item in shown))
-    told = [_finding(rank, item, width, above, face) for rank, item in enumerate(shown, 1)]
-    while len(told) > (not above) and not options.top and 1 + sum(map(len, told)) > room:
-        told.pop()
-    if not told:
+    drawn = [_finding(rank, item, width, above, face) for rank, item in enumerate(shown, 1)]
+    while len(drawn) > (not above) and not options.top and 1 + sum(map(len, drawn)) > room:
+        drawn.pop()
+    if not drawn:
         return face.wrapped(f"{units.plural(len(worth), 'other finding')}: --full.", style=DIM)
-    number = f"{len(told)} of {len(worth)}" if len(told) < len(worth) else f"{len(worth)}"
+    number = f"{len(drawn)} of {len(worth)}" if len(drawn) < len(worth) else f"{len(worth)}"
     title = f"{'OTHER ' if above else ''}FINDINGS ({number})"
-    return [parts.heads_of_findings(title, width, face), *(line for lines in told for line in lines)]
+    return [parts.heads_of_findings(title, width, face), *(line for lines in drawn for line in lines)]
 
 
 def _notes(report: Report, face: Face) -> list[Text]:
@@ -308,9 +311,9 @@ def _finding(rank: int, item: Finding, width: int, above: Mapping[str, FirstResp
     """What, where, and what to do: whole, or less of it."""
     head = parts.head_of_finding(rank, item, width, above, face)
     where = f" (in {units.quoted(face.fit(part_name(item.region[-1]), MOST_WHERE))})" if item.region else ""
-    told, room = clean(item.title), 2 * (face.width - head.cell_len) - len(where) - LONGEST_TAIL
-    claim = _CLAIM.match(told) if len(told) > room else None
-    title = face.wrapped(f"{told if claim is None else claim[0]}{where}", first=head)
+    text, room = clean(item.title), 2 * (face.width - head.cell_len) - len(where) - LONGEST_TAIL
+    claim = _CLAIM.match(text) if len(text) > room else None
+    title = face.wrapped(f"{text if claim is None else claim[0]}{where}", first=head)
     advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"
     return [*title, *face.whole(advice, 2, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM)]
 
@@ -321,7 +324,7 @@ def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
     most, gpus = options.top or HANDFUL, len(report.devices)
     of_kernels = "TOP KERNELS" if gpus < 2 else f"TOP KERNELS (sum of {gpus} GPUs)"
     window = max(view.window_total(report), 1)
-    show_calls = sum(one.total_ns for one in calls) >= CALLS_DECIDE * window
+    show_calls = sum(operation.total_ns for operation in calls) >= CALLS_DECIDE * window
     if not kernels:
         return parts.top("CUDA API CALLS", calls[:most], face.width, face) if show_calls else []
     if not show_calls or face.width < TWO_COLUMNS:
@@ -334,7 +337,7 @@ def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
     rows = max(len(left), len(right))
     left += [Text()] * (rows - len(left))
     right += [Text()] * (rows - len(right))
-    return [face.line(pad(one, half), "    ", other) for one, other in zip(left, right, strict=True)]
+    return [face.line(pad(left_line, half), "    ", other) for left_line, other in zip(left, right, strict=True)]
 
 
 def _last(report: Report, face: Face) -> list[Text]:

@@ -155,8 +155,8 @@ def _explained(target: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        told, next_step = _why(error)
-        raise OutputError(f"Cannot save to {target}: {told}.", next_step) from error
+        why, next_step = _why(error)
+        raise OutputError(f"Cannot save to {target}: {why}.", next_step) from error
     except OSError as error:
         raise OutputError(f"Cannot save to {target}: {reason(error)}.", "Choose another file.") from error
 
@@ -164,9 +164,9 @@ def _explained(target: Path) -> Iterator[None]:
 def _why(error: sqlite3.Error) -> tuple[str, str]:
     """The reason and the next step, by the words of SQLite."""
     text = str(error)
-    for words, told, next_step in _REFUSALS:
+    for words, why, next_step in _REFUSALS:
         if any(word in text for word in words):
-            return told, next_step
+            return why, next_step
     return text, _ELSEWHERE
 
 
@@ -196,17 +196,17 @@ def _check_tables(database: Database, target: Path) -> None:
 
 def _make_room(database: Database, table: str, columns: Mapping[str, type]) -> None:
     """Create the table, or give one of an earlier boundby the columns that came since."""
-    found = _table(database, table)
-    if not found.exists():
+    target_table = _table(database, table)
+    if not target_table.exists():
         keys = [_FOREIGN_KEYS[name] for name in columns if name in _FOREIGN_KEYS]
-        found.create(dict(columns), pk="id", foreign_keys=keys)
+        target_table.create(dict(columns), pk="id", foreign_keys=keys)
         if "report_id" in columns:
-            found.create_index(["report_id"])
+            target_table.create_index(["report_id"])
         return
-    present = found.columns_dict
+    present = target_table.columns_dict
     for name, kind in columns.items():
         if name not in present:
-            found.add_column(name, kind)
+            target_table.add_column(name, kind)
 
 
 def _add(database: Database, report: Report, now: datetime) -> int:

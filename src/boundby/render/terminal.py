@@ -109,8 +109,8 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     lines += to_terminal.first(account.first, face)
     lines += to_terminal.first(account.first_of_other, face, "And: ")
     if account.lead is None:
-        told = (account.most, account.exposed, *account.measured)
-        lines += [line for text in told if text for line in face.wrapped(text)]
+        sentences = (account.most, account.exposed, *account.measured)
+        lines += [line for text in sentences if text for line in face.wrapped(text)]
     parts = account.parts
     if not parts:
         return [*lines, Text(), face.line(("(no time in the window)", DIM))]
@@ -151,8 +151,8 @@ def summary(members: Sequence[ShownAccount], face: Face) -> list[Text]:
     if members[0].lead is not None:
         return [*headline(members[0].headline, face), *told_of(members[0].lead, face)]
     lines: list[Text] = []
-    for told, confidence in view.summaries(members):
-        sentence, sure = headline(told, face), Text(f"  {confidence}".rstrip(), style=DIM)
+    for summary_text, confidence in view.summaries(members):
+        sentence, sure = headline(summary_text, face), Text(f"  {confidence}".rstrip(), style=DIM)
         if sentence[-1].cell_len + sure.cell_len > face.width:
             lines += [*sentence, sure]
         else:
@@ -165,14 +165,14 @@ def side_by_side(members: Sequence[ShownAccount], face: Face) -> list[Text]:
     name = min(max(len(account.name) for account in members), face.width // 3)
     bound = natural("BOUND BY", (account.bound for account in members))
     bar = max(face.width - name - bound - len(MOST) - 6, 10)
-    told = 2 if members[0].lead is not None else _told(members, 2)
-    bar += (0, len(MOST) + 2, bound + len(MOST) + 4)[4 - told]
+    depth_told = 2 if members[0].lead is not None else _told(members, 2)
+    bar += (0, len(MOST) + 2, bound + len(MOST) + 4)[4 - depth_told]
     columns = [
         FaceColumn("", name, lambda account, width: face.fit(account.name, width)),
         FaceColumn(TIME, bar, lambda account, width: face.bar(account.parts, width)),
         FaceColumn("BOUND BY", bound, lambda account, _: account.bound),
         FaceColumn(MOST, len(MOST), lambda account, _: account.saves, right=True),
-    ][:told]
+    ][:depth_told]
     lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
     lengths = ((account.parts, cells(account.parts, columns[1].width)) for account in members)
     shown = {part.cause for parts, taken in lengths for part, cell in zip(parts, taken, strict=True) if cell}
@@ -192,10 +192,10 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
     if because:
         lines = [face.line(*lines, face.heading("  BECAUSE"))]
     whole = view.longest_window(report)
-    told: list[str] = []  # the reasons given by the rows above, by depth
+    reasons: list[str] = []  # the reasons given by the rows above, by depth
     for row in selection.every_row:
-        reason = "" if row.because in told[: row.depth] else row.because
-        told[row.depth :] = [row.because]
+        reason = "" if row.because in reasons[: row.depth] else row.because
+        reasons[row.depth :] = [row.because]
         line = face.line(region_label(row, name, face), "  ", face.row(columns, row))
         if because:
             narrow = replace(face, width=line.cell_len + 2 + because)
@@ -219,9 +219,9 @@ def _columns(names: int, selection: view.Selection, face: Face) -> tuple[int, in
     spare = max(room - name, 0)
     because = spare - 2 if spare - 2 >= COLUMN else 0
     wider = min(because - COLUMN, 10) if because else min(spare, 30)
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         if column.head == TIME:
-            columns[place] = replace(column, width=column.width + wider)
+            columns[index] = replace(column, width=column.width + wider)
             because -= wider if because else 0
     return name, because, columns
 
@@ -311,12 +311,12 @@ def saves(finding: Finding, above: Mapping[str, FirstResponse]) -> str:
     ``moves 15.9 ms``: the run is no shorter."""
     if finding.saving_ns is not None and sentences.only_moves(finding.remedy):
         return f"moves {units.duration(finding.saving_ns[1])}"
-    told = next((one for one in above.values() if sentences.is_told_by(one, finding)), None)
+    told_by = next((response for response in above.values() if sentences.is_told_by(response, finding)), None)
     if finding.saving_ns is not None or finding.severity == sentences.NOTE:
         return sentences.saves(finding)
-    if told is None:
+    if told_by is None:
         return UNKNOWN
-    return "" if told.saving_ns is None else sentences.saves_range(told.saving_ns)
+    return "" if told_by.saving_ns is None else sentences.saves_range(told_by.saving_ns)
 
 
 def severity(finding: Finding, face: Face) -> Text:
@@ -343,11 +343,11 @@ def _kernel(name: str, room: int) -> str:
 def top(head: str, tops: Sequence[Top], width: int, face: Face) -> list[Text]:
     """A table of names with most time."""
     columns = [
-        FaceColumn(head, max(width - 18, 12), lambda one, room: face.fit(_kernel(one.name, room), room)),
-        FaceColumn("COUNT", 6, lambda one, _: units.count(one.count), right=True),
-        FaceColumn("TIME", 8, lambda one, _: units.duration(one.total_ns), right=True),
+        FaceColumn(head, max(width - 18, 12), lambda operation, room: face.fit(_kernel(operation.name, room), room)),
+        FaceColumn("COUNT", 6, lambda operation, _: units.count(operation.count), right=True),
+        FaceColumn("TIME", 8, lambda operation, _: units.duration(operation.total_ns), right=True),
     ]
-    return [face.heads(columns), *(face.row(columns, one) for one in tops)]
+    return [face.heads(columns), *(face.row(columns, operation) for operation in tops)]
 
 
 def _words(report: Report, screen: str, face: Face) -> list[Text]:

@@ -110,7 +110,7 @@ def _marked(block: Entries) -> str:
     rows = [
         [
             *map(_inline, entry.marks),
-            "<br>".join(_inline(one) for one in (entry.text, *entry.more) if not isinstance(one, blocks.Verbatim)),
+            "<br>".join(_inline(part) for part in (entry.text, *entry.more) if not isinstance(part, blocks.Verbatim)),
         ]
         for entry in block.entries
     ]
@@ -164,7 +164,7 @@ def _cell(cell: Cell) -> str:
 
 def _inline(text: Inline, name: Callable[[str], str] | None = None) -> str:
     """``name``: how code is written, if it may be shortened."""
-    told = []
+    pieces = []
     for piece in blocks.spans(text):
         words = (name or command)(piece.text) if piece.role == "code" else escape(piece.text)
         if text != piece.text and piece.role != "code":  # spaces at its ends part it from its neighbours
@@ -174,15 +174,15 @@ def _inline(text: Inline, name: Callable[[str], str] | None = None) -> str:
             words = f"`{info(piece.cause).letter}`\N{NO-BREAK SPACE}{words}"
         elif piece.role in ("strong", "good", "bad") and words:
             words = f"{_MARKS.get(piece.role, '')}**{words}**"
-        told.append(words)
-    return "".join(told)
+        pieces.append(words)
+    return "".join(pieces)
 
 
 def escape(text: str) -> str:
     """Text that Markdown, HTML and GitHub leave as it is, on one line."""
     text = clean(text).strip()
     first = f"&#{ord(text[0])};" if _BLOCK.match(text) else ""
-    return first + _SPECIAL.sub(lambda found: _REPLACED.get(found[0], f"\\{found[0]}"), text[1:] if first else text)
+    return first + _SPECIAL.sub(lambda match: _REPLACED.get(match[0], f"\\{match[0]}"), text[1:] if first else text)
 
 
 def code(text: str) -> str:

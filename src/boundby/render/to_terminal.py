@@ -72,13 +72,13 @@ def section(part: Section, face: Face) -> list[Text]:
     """A part as lines; none where nothing of it stands in texts."""
     shown = list(_shown(part.blocks))
     in_head = bool(shown) and isinstance(shown[0], Table) and len(part.title) <= LONGEST_CELL and ": " not in part.title
-    told = [] if in_head else [face.heading(line) for line in face.wrapped(_capitals(part.title))]
+    drawn = [] if in_head else [face.heading(line) for line in face.wrapped(_capitals(part.title))]
     for number, group in enumerate(_apart(shown)):
         if number == 0 and in_head and isinstance(group[0], Table):
-            told += [*_table(group[0], face, _capitals(part.title)), *lines(group[1:], face)]
+            drawn += [*_table(group[0], face, _capitals(part.title)), *lines(group[1:], face)]
         else:
-            told += [*([Text()] if number else []), *lines(group, face)]
-    return told if shown else []
+            drawn += [*([Text()] if number else []), *lines(group, face)]
+    return drawn if shown else []
 
 
 def _capitals(title: str) -> str:
@@ -135,10 +135,10 @@ def first(told: First, face: Face, label: str = "First: ") -> list[Text]:
 
 def _facts(block: Facts, face: Face) -> list[Text]:
     between = " · " if face.unicode else ", "
-    told: list[str | Span] = []
+    spans_so_far: list[str | Span] = []
     for part in block.parts:
-        told += [between, *blocks.spans(part)] if told else blocks.spans(part)
-    return _flowing(tuple(told), face, word=block.word, style=STYLES.get(block.role, ""))
+        spans_so_far += [between, *blocks.spans(part)] if spans_so_far else blocks.spans(part)
+    return _flowing(tuple(spans_so_far), face, word=block.word, style=STYLES.get(block.role, ""))
 
 
 def _paragraph(block: Paragraph, face: Face) -> list[Text]:
@@ -214,22 +214,22 @@ def _table(table: Table, face: Face, title: str = "") -> list[Text]:
     """Columns as wide as they need; bars share what is left; names give way first, then the least telling columns."""
     columns = [column for column in table.columns if column.where != "page" and not column.prose]
     prose = [column for column in table.columns if column.where != "page" and column.prose]  # below its row
-    heads = [title if title and place == 0 else clean(column.head).upper() for place, column in enumerate(columns)]
+    heads = [title if title and index == 0 else clean(column.head).upper() for index, column in enumerate(columns)]
     cells = [[_cell(column.cell(row), face) for column in columns] for row in table.rows]
     for line, row in zip(cells, table.rows, strict=True):
         line[0] = face.line("  " * table.depth(row), line[0] if isinstance(line[0], Text) else "")
-    named = {place for place, column in enumerate(columns) if any(_is_name(column.cell(row)) for row in table.rows)}
+    named = {index for index, column in enumerate(columns) if any(_is_name(column.cell(row)) for row in table.rows)}
     widths, kept = _widths(heads, cells, [column.goes for column in columns], named, face)
     lines = [
         face.heading(
             Text(GAP).join(
-                pad(face.fit(heads[place], widths[place]), widths[place], right=columns[place].right) for place in kept
+                pad(face.fit(heads[index], widths[index]), widths[index], right=columns[index].right) for index in kept
             )
         )
     ]
     for line, row in zip(cells, table.rows, strict=True):
         drawn = (
-            pad(_fitted(line[place], widths[place], face), widths[place], right=columns[place].right) for place in kept
+            pad(_fitted(line[index], widths[index], face), widths[index], right=columns[index].right) for index in kept
         )
         lines.append(Text(GAP, no_wrap=True).join(drawn))
         below = (table.below(row), *(_plain(column.cell(row)) for column in prose))
@@ -246,25 +246,25 @@ def _widths(
 ) -> tuple[list[int], list[int]]:
     """How wide each column is, and which stay. ``named``: columns of names; ``goes``: how soon each of them goes."""
     widths = [
-        _natural(head, [line[place] for line in cells], face.width if place == 0 else LONGEST_CELL)
-        for place, head in enumerate(heads)
+        _natural(head, [line[index] for line in cells], face.width if index == 0 else LONGEST_CELL)
+        for index, head in enumerate(heads)
     ]
     kept = list(range(len(heads)))
     least = min(NARROW, widths[0])
 
     def room() -> int:
-        return face.width - sum(widths[place] + len(GAP) for place in kept[1:])
+        return face.width - sum(widths[index] + len(GAP) for index in kept[1:])
 
-    narrowed = [place for place in kept[1:] if place in named]
+    narrowed = [index for index in kept[1:] if index in named]
     each = -(-(least - room()) // max(len(narrowed), 1))
-    for place in narrowed:
-        widths[place] -= max(min(widths[place] - NARROW, each), 0)
-    while room() < least and any(goes[place] for place in kept):
-        kept.remove(max(kept, key=lambda place: goes[place]))
+    for index in narrowed:
+        widths[index] -= max(min(widths[index] - NARROW, each), 0)
+    while room() < least and any(goes[index] for index in kept):
+        kept.remove(max(kept, key=lambda index: goes[index]))
     widths[0] = max(min(widths[0], room()), min(widths[0], 8))
-    bars = [place for place in kept if any(isinstance(line[place], Bar) for line in cells)]
-    for place in bars:
-        widths[place] += min(max(room() - widths[0], 0) // len(bars), LABEL - LEAST_BAR)
+    bars = [index for index in kept if any(isinstance(line[index], Bar) for line in cells)]
+    for index in bars:
+        widths[index] += min(max(room() - widths[0], 0) // len(bars), LABEL - LEAST_BAR)
     return widths, kept
 
 

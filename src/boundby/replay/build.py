@@ -324,9 +324,9 @@ def _next_call(nodes: HostNodes) -> Int32Array | None:
     """The row in Calls of each node, or of the next call in its chain; NONE after the last. None: nodes are calls."""
     if nodes.call is None:
         return None
-    found: Int32Array = nodes.call.copy()
-    rows, calls = np.flatnonzero(found < 0), np.flatnonzero(found >= 0)
+    calls_of: Int32Array = nodes.call.copy()
+    rows, calls = np.flatnonzero(calls_of < 0), np.flatnonzero(calls_of >= 0)
     following = np.append(calls, NONE)[np.searchsorted(calls, rows)]
     same = (following >= 0) & (nodes.chain[following] == nodes.chain[rows])
-    found[rows[same]] = nodes.call[following[same]]
-    return found
+    calls_of[rows[same]] = nodes.call[following[same]]
+    return calls_of

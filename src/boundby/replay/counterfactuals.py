@@ -196,7 +196,7 @@ def _ranges(
 ) -> dict[int, dict[str, OpenRange]]:
     """What the trace leaves open of every scenario's windows."""
     keys = {cause.key for cause in held}
-    found: dict[int, dict[str, OpenRange]] = {index: {} for index in predicted}
+    open_ranges: dict[int, dict[str, OpenRange]] = {index: {} for index in predicted}
     causes = [scenario.causes for scenario in SCENARIOS.values() if keys & set(scenario.causes)]
     predictor.ask_open(*((ReplayStep(Without(each), predictor.everywhere),) for each in causes))
     for scenario in SCENARIOS.values():
@@ -205,14 +205,14 @@ def _ranges(
         if keys & set(scenario.causes):
             ranges = predictor.between(lengths, ReplayStep(Without(scenario.causes), predictor.everywhere))
         for index, between in zip(predicted, ranges, strict=True):
-            found[index][scenario.key] = between
-    for ranges_of in found.values():  # an order that is open for a part is open for the whole
+            open_ranges[index][scenario.key] = between
+    for ranges_of in open_ranges.values():  # an order that is open for a part is open for the whole
         for scenario in SCENARIOS.values():
             parts = [ranges_of[part.key] for part in SCENARIOS.values() if set(part.causes) <= set(scenario.causes)]
-            lowers = {one.kind for part in parts for one in part.uncertainties if one.steps}
-            for kind in sorted(lowers - {one.kind for one in ranges_of[scenario.key].uncertainties if one.steps}):
+            lowers = {doubt.kind for part in parts for doubt in part.uncertainties if doubt.steps}
+            for kind in sorted(lowers - {doubt.kind for doubt in ranges_of[scenario.key].uncertainties if doubt.steps}):
                 ranges_of[scenario.key] = ranges_of[scenario.key].reaching(kind, steps=1)
-    return found
+    return open_ranges
 
 
 def _regions(
@@ -235,7 +235,7 @@ def _regions(
     alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
     first: dict[int, int] = {}
     waiting: dict[int, _Asked] = {}
-    found: dict[int, dict[str, int]] = {}
+    saved_of: dict[int, dict[str, int]] = {}
     found_alone: dict[int, dict[str, int]] = {}
 
     def replay() -> None:
@@ -243,7 +243,7 @@ def _regions(
         for number, (by_cause, alone) in zip(waiting, saved, strict=True):  # no more than the same cause everywhere
             waitless = {key: min(ns, at_most.get(Cause[key.upper()], 0)) for key, ns in by_cause.items()}
             found_alone[number] = {key: min(ns, alone_at_most[Cause[key.upper()]]) for key, ns in alone.items()}
-            found[number] = {**waitless, **found_alone[number]} if is_as_it_ran else waitless
+            saved_of[number] = {**waitless, **found_alone[number]} if is_as_it_ran else waitless
         waiting.clear()
 
     for number in _regions_that_matter(timeline, inclusive):
@@ -259,8 +259,8 @@ def _regions(
             replay()
         waiting[number] = _Asked(predictor.scope(regions=inside), worth, alone)
     replay()
-    return {number: found[one] for number, one in first.items()}, {
-        number: found_alone[one] for number, one in first.items()
+    return {number: saved_of[first_number] for number, first_number in first.items()}, {
+        number: found_alone[first_number] for number, first_number in first.items()
     }
 
 

@@ -127,35 +127,35 @@ def _shares(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]
     ).reshape(-1, 3)[table.device[rows]]
     shape = table.shape[rows]
     blocks, threads = shapes.blocks[np.maximum(shape, 0)], shapes.threads[np.maximum(shape, 0)]
-    told = (shape >= 0) & (blocks > 0) & (threads > 0) & (facts[:, 0] > 0) & (facts[:, 1] > 0)
+    is_on_record = (shape >= 0) & (blocks > 0) & (threads > 0) & (facts[:, 0] > 0) & (facts[:, 1] > 0)
     warps = -(-threads // WARP)
     each = np.minimum(facts[:, 1] // np.maximum(warps, 1), MOST_BLOCKS)
     registers = shapes.registers[np.maximum(shape, 0)] * warps * WARP
     by_registers = facts[:, 2] // np.maximum(registers, 1)
     each = np.where((registers > 0) & (facts[:, 2] > 0), np.minimum(each, by_registers), each)
     fill = blocks / np.maximum(np.maximum(each, 1) * facts[:, 0], 1)
-    found: npt.NDArray[np.float64] = np.where(told, np.minimum(fill, 1.0), share)
-    return found
+    shares: npt.NDArray[np.float64] = np.where(is_on_record, np.minimum(fill, 1.0), share)
+    return shares
 
 
 def held_until(table: Operations, concurrency: Concurrency, near_ns: int) -> Int64Array:
     """When what got in each operation's way was over, if it started within ``near_ns`` of that; else long ago."""
-    found = spread(np.iinfo(np.int64).min // 2, len(table))
+    until_ns = spread(np.iinfo(np.int64).min // 2, len(table))
     rows = np.flatnonzero(concurrency.lane >= 0)
-    found = found.copy() if len(rows) else found
+    until_ns = until_ns.copy() if len(rows) else until_ns
     for device in unique(table.device[rows]).tolist():
-        mine = rows[table.device[rows] == device]
-        by_end = mine[np.lexsort((table.start_ns[mine], table.end_ns[mine]))]
-        place = np.searchsorted(table.end_ns[by_end], table.start_ns[mine], side="right") - 1
+        own = rows[table.device[rows] == device]
+        by_end = own[np.lexsort((table.start_ns[own], table.end_ns[own]))]
+        position = np.searchsorted(table.end_ns[by_end], table.start_ns[own], side="right") - 1
         for step in range(4):
-            other = by_end[np.maximum(place - step, 0)]
-            near = (place >= step) & (table.start_ns[mine] - table.end_ns[other] <= near_ns)
+            other = by_end[np.maximum(position - step, 0)]
+            near = (position >= step) & (table.start_ns[own] - table.end_ns[other] <= near_ns)
             if not near.any():
                 break
-            near &= concurrency.lane[other] != concurrency.lane[mine]
-            near &= concurrency.excludes[concurrency.kind[mine] * concurrency.kinds + concurrency.kind[other]]
-            found[mine] = np.where(near, np.maximum(found[mine], table.end_ns[other]), found[mine])
-    return found
+            near &= concurrency.lane[other] != concurrency.lane[own]
+            near &= concurrency.excludes[concurrency.kind[own] * concurrency.kinds + concurrency.kind[other]]
+            until_ns[own] = np.where(near, np.maximum(until_ns[own], table.end_ns[other]), until_ns[own])
+    return until_ns
 
 
 def find_exclusions(graph: Graph, delay_ns: Int64Array) -> BoolArray | None:
@@ -174,12 +174,12 @@ def find_exclusions(graph: Graph, delay_ns: Int64Array) -> BoolArray | None:
         rows = held[graph.device[held] == device]
         kernels = np.flatnonzero((graph.device == device) & (links.kind >= FIRST_KERNEL))
         by_end = kernels[np.argsort(end[kernels], kind="stable")]
-        place = np.searchsorted(end[by_end], start[rows] - SWITCH_LIMIT_NS)
+        position = np.searchsorted(end[by_end], start[rows] - SWITCH_LIMIT_NS)
         for step in range(ENDS_LOOKED_AT):
-            other = by_end[np.minimum(place + step, len(by_end) - 1)]
+            other = by_end[np.minimum(position + step, len(by_end) - 1)]
             near = np.maximum(LEAST_HELD_NS, TAIL_FRACTION * graph.costs.duration_ns[other])
-            waited = (place + step < len(by_end)) & (np.abs(end[other] - start[rows]) <= near)
+            waited = (position + step < len(by_end)) & (np.abs(end[other] - start[rows]) <= near)
             waited &= (start[other] < start[rows] - delay_ns[rows]) & (links.lane[other] != links.lane[rows])
-            one, two = links.kind[rows[waited]], links.kind[other[waited]]
-            excludes[one * links.kinds + two] = excludes[two * links.kinds + one] = True
+            kind, two = links.kind[rows[waited]], links.kind[other[waited]]
+            excludes[kind * links.kinds + two] = excludes[two * links.kinds + kind] = True
     return None if np.array_equal(excludes, links.excludes) else excludes

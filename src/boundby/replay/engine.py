@@ -109,7 +109,10 @@ def replay_spans(graph: Graph, costs: Iterable[Costs], windows: Windows) -> list
     """When the operations of each window begin and end with each of these costs; each with a pass of its own, or of
     AT_ONCE of them where one order is good for all."""
     if graph.takes_turns or graph.slots is None:  # worked out before there are costs, which take memory as well
-        return [windows.spans(one.start, one.end, one.call_start) for one in (_outcome(graph, each) for each in costs)]
+        return [
+            windows.spans(outcome.start, outcome.end, outcome.call_start)
+            for outcome in (_outcome(graph, each) for each in costs)
+        ]
     return spans(graph.links, graph.costs, costs, graph.order, graph.slots, windows)
 
 
@@ -146,9 +149,9 @@ def _without_later_slots(links: Links, order: Int32Array) -> Links:
     held, slot = held[late], slot[late]
     if not len(held):
         return links
-    place = np.empty(2 * links.nodes + links.operations, np.int32)
-    place[order] = np.arange(len(order), dtype=np.int32)  # what is negative counts from the end
-    late = place[~slot] > place[2 * held]
+    position = np.empty(2 * links.nodes + links.operations, np.int32)
+    position[order] = np.arange(len(order), dtype=np.int32)  # what is negative counts from the end
+    late = position[~slot] > position[2 * held]
     queue_slot = links.queue_slot.copy()
     queue_slot[held[late]] = NONE
     return replace(links, queue_slot=queue_slot)
@@ -182,13 +185,13 @@ def _in_time(links: Links, turn: Int64Array) -> Int32Array:
     key *= 4
     key[:first] += 1
     key[first:stop] += 2
-    place = np.argsort(key, kind="stable")
+    by_time = np.argsort(key, kind="stable")
     del key
-    event = np.empty(len(place), np.int32)
+    event = np.empty(len(by_time), np.int32)
     event[:first] = np.arange(0, 2 * first, 2, dtype=np.int32)
     event[first:stop] = ~np.arange(len(turn), dtype=np.int32)
     event[stop:] = 2 * waiting + 1
-    return event[place]
+    return event[by_time]
 
 
 def _before_returns(links: Links, late: npt.NDArray[np.intp], turn: Int64Array) -> Int64Array:

@@ -88,11 +88,11 @@ def read_points(timeline: Timeline) -> Points:
     numbers = numbers[numbers >= 0]
     command_of_name[numbers] = [int(command_of(trace.names[number])) for number in numbers.tolist()]
     command = command_of_name[calls.name]
-    known = as_rows(calls.of_point >= 0)
+    has_point = as_rows(calls.of_point >= 0)
 
     def told(values: npt.NDArray[Any], kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
         column = np.full(len(calls), NONE, kind)
-        column[calls.of_point[known]] = values[known]
+        column[calls.of_point[has_point]] = values[has_point]
         return column
 
     process = trace.process_of(calls.thread).astype(np.int32)
@@ -112,12 +112,12 @@ class Events(Struct, frozen=True):
 def resolve_events(timeline: Timeline, points: Points, queues: StreamQueues) -> Events:
     """Follow records, stream waits and event syncs in the order of time, per process."""
     calls = timeline.calls
-    told = np.zeros(len(calls), bool)
+    is_read = np.zeros(len(calls), bool)
     chosen = np.flatnonzero(
         is_any(points.command, (Command.RECORD, Command.STREAM_WAIT, Command.EVENT_SYNC)) & (points.process >= 0)
     )
     if len(chosen) == 0 or queues.count == 0:
-        return Events(_edges({}), _edges({}), told)
+        return Events(_edges({}), _edges({}), is_read)
     chosen = chosen[np.lexsort((calls.start_ns[chosen], points.process[chosen]))]
     key = np.array(
         [
@@ -155,8 +155,8 @@ def resolve_events(timeline: Timeline, points: Points, queues: StreamQueues) -> 
         elif command == Command.STREAM_WAIT:
             followed.stream_wait(process, thread, event, stream, at, following)
         else:
-            told[row] = followed.sync(row, process, event)
-    return Events(_edges(followed.operations), _edges(followed.syncs), told)
+            is_read[row] = followed.sync(row, process, event)
+    return Events(_edges(followed.operations), _edges(followed.syncs), is_read)
 
 
 def _guess_streams(
@@ -170,8 +170,8 @@ def _guess_streams(
     """On which stream each event was recorded of which that is not told: the one whose work was done, time and again,
     just before what waits for the event began; else as given."""
     calls, table = timeline.calls, timeline.trace.operations
-    place = np.where(untold, np.arange(len(chosen)), -1)
-    latest = np.maximum.accumulate(place)  # the record before each command
+    position = np.where(untold, np.arange(len(chosen)), -1)
+    latest = np.maximum.accumulate(position)  # the record before each command
     waits = np.flatnonzero(
         (points.command[chosen] == Command.STREAM_WAIT) & (points.event[chosen] >= 0) & (latest >= 0)
     )
@@ -192,8 +192,8 @@ def _guess_streams(
     best = votes.argmax(axis=1)
     sure = votes.max(axis=1, initial=0) >= VOTES_FRACTION * np.bincount(group, minlength=len(names))
     key = key.copy()
-    told = sure[group]
-    key[latest[waits[told]]] = best[group[told]]
+    is_sure = sure[group]
+    key[latest[waits[is_sure]]] = best[group[is_sure]]
     return key
 
 
@@ -263,8 +263,8 @@ def _key(queues: StreamQueues, device: int, process: int, stream: int) -> int:
         return NONE
     if device >= 0:
         return queues.place.get((device, process, stream), NONE)
-    found = [number for place, number in queues.place.items() if place[1:] == (process, stream)]
-    return found[0] if len(found) == 1 else NONE
+    numbers = [number for queue, number in queues.place.items() if queue[1:] == (process, stream)]
+    return numbers[0] if len(numbers) == 1 else NONE
 
 
 def _streams_beside(
@@ -276,9 +276,9 @@ def _streams_beside(
     key = np.full(len(calls), NONE, np.int64)
     has_call = calls.of_operation >= 0
     key[calls.of_operation[has_call]] = queues.key[has_call]
-    place = np.arange(len(calls))
-    last = np.maximum.accumulate(np.where(key >= 0, place, -1))[chosen]
-    following = np.minimum.accumulate(np.where(key >= 0, place, len(calls))[::-1])[::-1][chosen]
+    position = np.arange(len(calls))
+    last = np.maximum.accumulate(np.where(key >= 0, position, -1))[chosen]
+    following = np.minimum.accumulate(np.where(key >= 0, position, len(calls))[::-1])[::-1][chosen]
 
     def on_thread(found: npt.NDArray[np.intp]) -> Int64Array:
         inside = (found >= 0) & (found < len(calls))

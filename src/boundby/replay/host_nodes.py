@@ -82,8 +82,8 @@ class HostNodes(Struct, frozen=True):
 def find_host_nodes(timeline: Timeline) -> HostNodes:
     """The nodes of all threads that call CUDA, and of those that wake them or are woken by them."""
     calls = timeline.calls
-    told = find_wakeups(timeline)
-    wakeups = _relevant(timeline, told, unique(calls.thread))
+    all_wakeups = find_wakeups(timeline)
+    wakeups = _relevant(timeline, all_wakeups, unique(calls.thread))
     leader = timeline.logical_threads.leader.copy()
     linked = unique(np.concatenate((wakeups.thread, wakeups.waker)))
     leader[linked] = linked  # who is known to wait for whom need not be taken for one
@@ -128,7 +128,7 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     if len(of_wake):
         high[of_wake] = np.maximum(np.minimum(until, start), np.minimum(free_from, start))[of_wake]
     low = np.minimum(free_from, high)
-    pieces = _pieces(timeline, low, high, thread, wakeups, told)
+    pieces = _pieces(timeline, low, high, thread, wakeups, all_wakeups)
     disagreements = find_disagreements(timeline, thread, low, pieces.node, pieces.ns, pieces.cause)
     interval_ns = start - free_from
     if high is not start:
@@ -159,7 +159,7 @@ def _edges(timeline: Timeline, leader: Int64Array) -> tuple[WindowEdges, Int64Ar
     """Those of threads of which a chain has calls, and whose they are; nodes are not known yet. And where the first gap
     begins for which one is responsible, which may not have called before."""
     callers = set(leader[unique(timeline.calls.thread)].tolist())
-    found: list[tuple[int, int, int]] = []
+    instants: list[tuple[int, int, int]] = []
     for device in timeline.devices:
         owned = device.gaps.start_ns[device.gaps.thread >= 0][:1].tolist()
         begins = {device.low_ns, *(start for start in owned if device.low_ns < start < device.high_ns)}
@@ -167,8 +167,8 @@ def _edges(timeline: Timeline, leader: Int64Array) -> tuple[WindowEdges, Int64Ar
             gap = int(device.gaps.at(np.array([instant]))[0])
             if gap >= 0 and instant < device.gaps.end_ns[gap]:
                 thread = int(device.gaps.thread[gap])
-                found += [(device.index, bound, thread)] if thread >= 0 and int(leader[thread]) in callers else []
-    index, time_ns, thread = np.array(found, np.int64).reshape(-1, 3).T
+                instants += [(device.index, bound, thread)] if thread >= 0 and int(leader[thread]) in callers else []
+    index, time_ns, thread = np.array(instants, np.int64).reshape(-1, 3).T
     return WindowEdges(index, time_ns, np.zeros(0, np.int32)), thread
 
 
@@ -204,9 +204,9 @@ def _begin_later(
     """Chains that begin in the middle of the trace were begun by the leading one of their process: their first node
     follows the last of that one before it. Fills ``follows`` and ``lag``."""
     for low, _, begin, stop in _leading(timeline, chain, is_call).values():
-        place = begin + int(np.searchsorted(end[begin:stop], start[low], side="right")) - 1
-        if place >= begin and follows[low] == NONE:
-            follows[low], lag[low] = place, start[low] - end[place]
+        call = begin + int(np.searchsorted(end[begin:stop], start[low], side="right")) - 1
+        if call >= begin and follows[low] == NONE:
+            follows[low], lag[low] = call, start[low] - end[call]
 
 
 def _elastic(
@@ -228,17 +228,17 @@ def _elastic(
     tied = np.zeros(len(chain), bool)
     for low, high, begin, stop in _leading(timeline, chain, is_call).values():
         rows = low + np.flatnonzero(slept[low:high] & (follows[low:high] == NONE))
-        place = begin + np.searchsorted(end[begin:stop], start[rows], side="right") - 1
-        rows, place = rows[place >= begin], place[place >= begin]
-        follows[rows], lag[rows] = place, start[rows] - end[place]
+        position = begin + np.searchsorted(end[begin:stop], start[rows], side="right") - 1
+        rows, position = rows[position >= begin], position[position >= begin]
+        follows[rows], lag[rows] = position, start[rows] - end[position]
         tied[rows] = True
         back = begin + np.flatnonzero(slept[begin:stop] & (follows[begin:stop] == NONE) & ~tied[begin:stop])
-        place = low + np.searchsorted(end[low:high], start[back], side="right") - 1
-        since = start[back] - end[place]
-        good = (place >= low) & (place + 1 < high) & (since <= DISPATCH_LIMIT_NS)
+        position = low + np.searchsorted(end[low:high], start[back], side="right") - 1
+        since = start[back] - end[position]
+        good = (position >= low) & (position + 1 < high) & (since <= DISPATCH_LIMIT_NS)
         good &= _alternate(timeline, int(chain[low]), int(chain[begin]))
-        good &= slept[np.minimum(place + 1, high - 1)] & (end[place] >= np.append(0, end)[back])
-        follows[back[good]], lag[back[good]] = place[good], since[good]
+        good &= slept[np.minimum(position + 1, high - 1)] & (end[position] >= np.append(0, end)[back])
+        follows[back[good]], lag[back[good]] = position[good], since[good]
         tied[back[good]] = True
     gone = tied[pieces.node] & (pieces.cause == Cause.HOST_BLOCKED)
     return pieces.of(~gone), pieces.of(gone)
@@ -291,8 +291,8 @@ def _relevant(timeline: Timeline, wakeups: Wakeups, callers: npt.NDArray[Any]) -
 
 
 def _beginnings(timeline: Timeline, threads: Int64Array) -> Int64Array:
-    found = [timeline.host_state.lifetime(int(thread)) for thread in threads]
-    return np.array([life[0] if life else 0 for life in found], np.int64)
+    lifetimes = [timeline.host_state.lifetime(int(thread)) for thread in threads]
+    return np.array([life[0] if life else 0 for life in lifetimes], np.int64)
 
 
 def _outside_calls(timeline: Timeline, thread: Int64Array, time: Int64Array) -> Int64Array:
@@ -300,11 +300,11 @@ def _outside_calls(timeline: Timeline, thread: Int64Array, time: Int64Array) -> 
     time = time.copy()
     for number in unique(thread).tolist():
         rows = timeline.calls.rows_of(number)
-        mine = np.flatnonzero(thread == number)
+        own = np.flatnonzero(thread == number)
         start, end = timeline.calls.start_ns[rows], timeline.calls.end_ns[rows]
-        place = contains(IntervalSet(start, end), time[mine])
-        inside = place >= 0
-        time[mine[inside]] = start[place[inside]]
+        span = contains(IntervalSet(start, end), time[own])
+        inside = span >= 0
+        time[own[inside]] = start[span[inside]]
     return time
 
 
@@ -391,12 +391,12 @@ def find_disagreements(
             pieces = [np.ascontiguousarray(column[rows]) for column in (piece_node, piece_ns, piece_cause)]
             by_cause = number, len(CAUSES), total_ns[number]
             run("boundby_differing", low_ns, *pieces, len(pieces[0]), *account, *by_cause)
-    found = [
-        Disagreement(number, Cause(one), Cause(other), int(ns[one, other]))
+    disagreements = [
+        Disagreement(number, Cause(accounted), Cause(other), int(ns[accounted, other]))
         for number, ns in total_ns.items()
-        for one, other in np.argwhere(ns).tolist()
+        for accounted, other in np.argwhere(ns).tolist()
     ]
-    return tuple(sorted(found, key=lambda one: (-one.ns, one.thread, one.account, one.replay)))
+    return tuple(sorted(disagreements, key=lambda item: (-item.ns, item.thread, item.account, item.replay)))
 
 
 def _rows_of(number: int, thread: npt.NDArray[np.integer], piece_node: Int32Array) -> slice | npt.NDArray[np.intp]:
@@ -410,7 +410,7 @@ def _told(device: DeviceTimeline) -> Int8Array:
     """The cause of each segment that the account gives a thread between its calls; NONE: of all else, and of what it
     withholds as records are missing."""
     segments, withheld = device.segments, concatenate(*device.withheld[:2])
-    told = np.array([cause if cause in _BETWEEN_CALLS else NONE for cause in Cause], np.int8)[segments.cause]
+    causes = np.array([cause if cause in _BETWEEN_CALLS else NONE for cause in Cause], np.int8)[segments.cause]
     if len(withheld):
-        told[contains(union(withheld.start_ns, withheld.end_ns), segments.start_ns) >= 0] = NONE
-    return told
+        causes[contains(union(withheld.start_ns, withheld.end_ns), segments.start_ns) >= 0] = NONE
+    return causes

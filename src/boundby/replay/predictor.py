@@ -190,12 +190,12 @@ def _edges_of(device: DeviceTimeline, graph: Graph) -> list[_Edge]:
     """None where both lie in one call: nothing between them can be replayed."""
     edges, begin_ns = graph.edges, graph.links.node_begin_ns
     offset_ns = edges.time_ns - pick(begin_ns, edges.node, 0)
-    found: list[_Edge] = []
+    edges_found: list[_Edge] = []
     for is_end, time_ns in enumerate((device.low_ns, device.high_ns)):
-        places = np.flatnonzero((edges.device == device.index) & (edges.time_ns == time_ns)).tolist()
-        found += [_Edge(place, bool(is_end), int(offset_ns[place])) for place in places]
-    instants = {int(begin_ns[edges.node[edge.place]]) for edge in found}
-    return found if len(instants) == len(found) else []
+        rows = np.flatnonzero((edges.device == device.index) & (edges.time_ns == time_ns)).tolist()
+        edges_found += [_Edge(node, bool(is_end), int(offset_ns[node])) for node in rows]
+    instants = {int(begin_ns[edges.node[edge.place]]) for edge in edges_found}
+    return edges_found if len(instants) == len(edges_found) else []
 
 
 class Predictor:
@@ -261,13 +261,13 @@ class Predictor:
             number if (name := self._name(steps)) is None else name for number, steps in enumerate(questions)
         ]  # each once
         rest = {name: steps for name, steps in zip(names, questions, strict=True) if name not in self._known}
-        known: dict[Name | int, list[int]] = dict(self._known.items())
+        answers: dict[Name | int, list[int]] = dict(self._known.items())
         for low in range(0, len(rest), AT_ONCE):
             stage.check()
             asked = list(rest)[low : low + AT_ONCE]
             lengths = self._replay([rest[name] for name in asked])
-            known |= {name: self._judged(rest[name], each) for name, each in zip(asked, lengths, strict=True)}
-        return [known[name] for name in names]
+            answers |= {name: self._judged(rest[name], each) for name, each in zip(asked, lengths, strict=True)}
+        return [answers[name] for name in names]
 
     def _name(self, steps: Sequence[ReplayStep]) -> Name | None:
         """By what the answer is known once it was asked for: changes made everywhere."""
@@ -280,14 +280,14 @@ class Predictor:
     def _removed(self, steps: Sequence[ReplayStep]) -> Name:
         """What is removed by these steps, one after the other: each cause once, if there is anything of it; and whether
         queues are not limited then."""
-        found: list[Change | str] = []
+        changes: list[Change | str] = []
         for change, _ in steps:
             if isinstance(change, Without):
-                new = [cause for cause in change.in_order if cause not in found and cause not in self._absent]
-                found.extend(new)
+                new = [cause for cause in change.in_order if cause not in changes and cause not in self._absent]
+                changes.extend(new)
             else:
-                found.append(change)
-        return *found, any(isinstance(step.change, Without) and step.change.is_unlimited for step in steps)
+                changes.append(change)
+        return *changes, any(isinstance(step.change, Without) and step.change.is_unlimited for step in steps)
 
     @cached_property
     def _absent(self) -> Collection[str]:
@@ -323,26 +323,26 @@ class Predictor:
     def _replay(self, asked: Sequence[Sequence[ReplayStep]]) -> list[list[_Length]]:
         """The window of each device after these changes. Costs, which take memory, are made one after the other; where
         a change takes nothing away, they are those of before, and known."""
-        place: WeakKeyDictionary[Costs, int] = WeakKeyDictionary()  # of those that are replayed now
+        new_costs: WeakKeyDictionary[Costs, int] = WeakKeyDictionary()  # of those that are replayed now
         durations: list[Column] = []
-        known: list[int | list[_Length]] = []
+        lengths: list[int | list[_Length]] = []
 
         def made() -> Iterator[Costs]:
             for steps in asked:
                 costs = self._costs(steps)
                 if costs in self._lengths:
-                    known.append(self._lengths[costs])
+                    lengths.append(self._lengths[costs])
                     continue
-                is_new = costs not in place
-                known.append(place.setdefault(costs, len(durations)))
+                is_new = costs not in new_costs
+                lengths.append(new_costs.setdefault(costs, len(durations)))
                 if is_new:
                     durations.append(costs.column("duration_ns"))
                     yield costs
 
         spans = replay_spans(self.graph, made(), self._windows)
-        found = [self._length(*each) for each in zip(spans, durations, strict=True)]
-        self._lengths.update({costs: found[number] for costs, number in place.items()})
-        return [found[each] if isinstance(each, int) else each for each in known]
+        replayed = [self._length(*each) for each in zip(spans, durations, strict=True)]
+        self._lengths.update({costs: replayed[number] for costs, number in new_costs.items()})
+        return [replayed[each] if isinstance(each, int) else each for each in lengths]
 
     def _length(self, found: Spans, duration_ns: Column) -> list[_Length]:
         return [
@@ -461,16 +461,16 @@ class Predictor:
     def undelayed(self) -> ReplayStep:
         """The step that takes nothing but delays of ready work away."""
         nothing, per_operation = np.zeros_like(self.open.sleep_ns), np.zeros_like(self.open.delay_ns)
-        found = replace(self.open, sleep_ns=nothing, lag_ns=nothing, call_ns=nothing, wait_inside_ns=per_operation)
-        return ReplayStep(WithoutOpen(found), self.everywhere)
+        without = replace(self.open, sleep_ns=nothing, lag_ns=nothing, call_ns=nothing, wait_inside_ns=per_operation)
+        return ReplayStep(WithoutOpen(without), self.everywhere)
 
     @cached_property
     def open_share(self) -> float:
         """How much of the windows that is, at most, on the device with most of it."""
-        found = self.open
-        nodes = unique(np.concatenate([np.flatnonzero(ns) for ns in (found.sleep_ns, found.call_ns, found.lag_ns)]))
-        per_node = np.maximum(found.sleep_ns[nodes] + found.call_ns[nodes] + found.lag_ns[nodes], 0)
-        of_node = found.device_of_node[nodes]
+        opened = self.open
+        nodes = unique(np.concatenate([np.flatnonzero(ns) for ns in (opened.sleep_ns, opened.call_ns, opened.lag_ns)]))
+        per_node = np.maximum(opened.sleep_ns[nodes] + opened.call_ns[nodes] + opened.lag_ns[nodes], 0)
+        of_node = opened.device_of_node[nodes]
         shares = [
             (int(per_node[of_node == device.index].sum()) + self._delays_ns(rows)) / max(length, 1)
             for device, rows, length in zip(self.devices, self._rows, self.measured_ns, strict=True)
@@ -527,28 +527,28 @@ class Predictor:
         is_of_kernels = asked.is_of_kernels
         error = round(min(MODEL_ERROR * predicted + asked.loading_ns, changed_ns))
         least_ns = 0 if shared_ns is not None and not is_of_kernels else min(predicted, floor)
-        found = _Widening(predicted, (least_ns, max(measured, predicted)), min(predicted, floor))
+        widening = _Widening(predicted, (least_ns, max(measured, predicted)), min(predicted, floor))
         gone_ns = self._gone_ns(asked, position, predicted)
         most_ns = predicted if asked.may_go_with_it else gone_ns
-        found.reach("unexplained", gone_ns, most_ns, where=self._open_places(position))
-        found.reach("ranks", asked.with_ranks_ns[position])
-        found.reach("makers", predicted, asked.fed_ns[position])
-        found.reach("allocations", asked.allocated_ns[position], min(asked.allocated_ns[position], measured))
-        self._reach_order(found, asked, position, predicted)
+        widening.reach("unexplained", gone_ns, most_ns, where=self._open_places(position))
+        widening.reach("ranks", asked.with_ranks_ns[position])
+        widening.reach("makers", predicted, asked.fed_ns[position])
+        widening.reach("allocations", asked.allocated_ns[position], min(asked.allocated_ns[position], measured))
+        self._reach_order(widening, asked, position, predicted)
         if asked.leaves_input:
-            held_ns = int(max(measured - found.range.high_ns, 0) * self.open.held_up[position])
-            found.reach(OUTSIDE, predicted, found.range.high_ns + held_ns)
+            held_ns = int(max(measured - widening.range.high_ns, 0) * self.open.held_up[position])
+            widening.reach(OUTSIDE, predicted, widening.range.high_ns + held_ns)
         if shared_ns is not None:  # its work's time holds turns, too
             # Of what others have, a change gives back as much as it makes of the program's own pace, or more by chance.
             paced = min(CHANCE * (max(measured - predicted, 0) + error) / max(measured, 1), 1.0)
             least = predicted if is_of_kernels else predicted - round(paced * shared_ns)
-            found.reach("shared", least, predicted, steps=changed_ns > LEAST_BOUND * measured)
-        high = found.range.high_ns
+            widening.reach("shared", least, predicted, steps=changed_ns > LEAST_BOUND * measured)
+        high = widening.range.high_ns
         dropped_ns = int(max(measured - high, 0) * min(CHANCE * self._dropped, 1.0))
-        found.reach("contradictions", predicted, high + dropped_ns)
+        widening.reach("contradictions", predicted, high + dropped_ns)
         less = error if is_of_kernels or shared_ns is None else 0  # else kernels had a share, too: it is open
-        found.reach("model", found.range.low_ns - less, found.range.high_ns + error)
-        return found.range
+        widening.reach("model", widening.range.low_ns - less, widening.range.high_ns + error)
+        return widening.range
 
     def _gone_ns(self, asked: _RangeQuestion, position: int, predicted: int) -> int:
         """The window, had what is open gone with the change."""
@@ -588,9 +588,10 @@ class Predictor:
 
     def _open_places(self, position: int) -> tuple[str, ...]:
         """Where a device's window holds most that nothing on record explains."""
-        found = self.doubts.get(self.devices[position].index, ())[:A_FEW_LINES]
+        open_doubts = self.doubts.get(self.devices[position].index, ())[:A_FEW_LINES]
         return tuple(
-            f"{one.kind} ({f'stream {one.stream}' if one.tid is None else f'thread {one.tid}'})" for one in found
+            f"{doubt.kind} ({f'stream {doubt.stream}' if doubt.tid is None else f'thread {doubt.tid}'})"
+            for doubt in open_doubts
         )
 
     def _loading_ns(self, costs: Costs) -> int:
@@ -629,8 +630,8 @@ class Predictor:
         if is_waitless:
             waits = np.where(graph.wait_is_open & ~taken & steps[-1].scope.nodes, self.open.call_ns, 0)
             costs = costs.changed(call_ns=np.maximum(costs.call_ns - waits, 0))
-        [found] = replay_spans(graph, [costs], self._windows)
-        return [rest_ns + span_ns for rest_ns, span_ns in zip(self.rest_ns, self._spans_ns(found), strict=True)]
+        [outcome] = replay_spans(graph, [costs], self._windows)
+        return [rest_ns + span_ns for rest_ns, span_ns in zip(self.rest_ns, self._spans_ns(outcome), strict=True)]
 
     def _otherwise_ns(self, costs: Costs) -> list[int]:
         """By how much longer each device's window is where streams take turns by rules that the measured times do not
@@ -638,8 +639,8 @@ class Predictor:
         otherwise = replay_otherwise(self.graph, costs, self._windows)
         if otherwise is None:
             return [0] * len(self.devices)
-        found = otherwise, *replay_spans(self.graph, [costs], self._windows)
-        return [one - other for one, other in zip(*map(self._spans_ns, found), strict=True)]
+        outcomes = otherwise, *replay_spans(self.graph, [costs], self._windows)
+        return [length_ns - other for length_ns, other in zip(*map(self._spans_ns, outcomes), strict=True)]
 
     @cached_property
     def _otherwise_unchanged_ns(self) -> list[int]:
@@ -653,18 +654,18 @@ class Predictor:
     def _other_processes_ns(self) -> list[tuple[int, int]]:
         """Per device: for how long kernels of all processes but the busiest ran on it, which may take turns or run side
         by side; and for how long kernels of several did at once, all the slower for it."""
-        table, found = self.timeline.trace.operations, []
+        table, pairs = self.timeline.trace.operations, []
         for rows in self._rows:
             if is_even(table.process[rows]):
-                found.append((0, 0))
+                pairs.append((0, 0))
                 continue
             process, start, end = table.process[rows], table.start_ns[rows], table.end_ns[rows]
             kernels = table.kind[rows] <= OpKind.GRAPH
             own = [kernels & (process == number) for number in unique(process[kernels]).tolist()]
-            busy = [union(start[mine], end[mine]).total for mine in own] if len(own) > 1 else [0]
+            busy = [union(start[members], end[members]).total for members in own] if len(own) > 1 else [0]
             both = union(start[kernels], end[kernels]).total if len(own) > 1 else 0
-            found.append((sum(busy) - max(busy), sum(busy) - both))
-        return found
+            pairs.append((sum(busy) - max(busy), sum(busy) - both))
+        return pairs
 
     @cached_property
     def _is_waker_open(self) -> bool:
@@ -686,8 +687,8 @@ class Predictor:
         """Whether a thread that calls may have worked while another one slept, and nothing tells if it did."""
         callers = unique(self.timeline.calls.thread).tolist()
         evidence = [self.timeline.host_state.evidence(thread) for thread in callers]
-        known = [one.is_known or one.shown is not None for one in evidence]
-        return any(known) and not all(known)
+        is_clear = [thread_evidence.is_known or thread_evidence.shown is not None for thread_evidence in evidence]
+        return any(is_clear) and not all(is_clear)
 
     @cached_property
     def _dropped(self) -> float:
@@ -704,7 +705,7 @@ class Predictor:
         if (before.waits != costs.waits).any() or before.has_queue_limit != costs.has_queue_limit:
             return [math.inf] * len(self.devices)
         names = ("duration_ns", "launch_latency_ns", "unexplained_delay_ns", "switch_ns")
-        host_ns, found = 0, []
+        host_ns, amounts = 0, []
         for name in ("interval_ns", "call_ns", "wait_lag_ns"):
             if host_ns <= enough_ns:
                 host_ns += changed_ns(costs, name, before, enough_ns)
@@ -713,8 +714,8 @@ class Predictor:
             for name in names:
                 if own_ns <= enough_ns:
                     own_ns += changed_ns(costs, name, before, enough_ns, rows)
-            found.append(float(own_ns))
-        return found
+            amounts.append(float(own_ns))
+        return amounts
 
     def _floor_ns(self, duration_ns: Int64Array, number: int) -> int:
         """The busiest stream of a device if operations take so long: no window is shorter than the work that it holds
@@ -738,8 +739,8 @@ class Predictor:
             kept = found.kept[self._kept[number]]
             first = min(int(found.first[number]), int((kept[:, 0] + before_ns).min(initial=-NEVER)))
             last = max(int(found.last[number]), int((kept[:, 1] - after_ns).max(initial=NEVER)))
-            for place, is_end, offset_ns in self._edges[number]:
-                time_ns = int(found.begun[place]) + offset_ns
+            for edge, is_end, offset_ns in self._edges[number]:
+                time_ns = int(found.begun[edge]) + offset_ns
                 first, last = (first, max(last, time_ns)) if is_end else (min(first, time_ns), last)
             bounds_ns.append((first, last))
         return bounds_ns
@@ -846,7 +847,7 @@ class Predictor:
                 return f"for {percent(denied)} of the window operations run before what they come after has ended"
             if (beside := self.rest_ns[number] / max(length_ns, 1)) > NOTABLE:
                 return f"{percent(beside)} of the window lies beside all that it could move"
-        differing = sum(one.ns for one in graph.disagreements) / max(*self.measured_ns, 1)
+        differing = sum(item.ns for item in graph.disagreements) / max(*self.measured_ns, 1)
         if differing > LAW_LIMIT:
             return (
                 f"for {percent(differing)} of the window it takes the host's time for something else than the account"

@@ -67,21 +67,21 @@ def answer(
     between = predictor.between(stay, *steps)
     then = predictor.next_bounds(*steps, left_ns=stay) if tells_next else [None] * len(stay)
     answers = []
-    for position, (device, found) in enumerate(zip(predictor.devices, between, strict=True)):
-        floor_ns = max(found.floor_ns, min(max((lengths[position] for lengths in floors), default=0), found.told_ns))
-        found, measured_ns = found._replace(floor_ns=floor_ns), predictor.measured_ns[position]
+    for position, (device, reach) in enumerate(zip(predictor.devices, between, strict=True)):
+        floor_ns = max(reach.floor_ns, min(max((lengths[position] for lengths in floors), default=0), reach.told_ns))
+        reach, measured_ns = reach._replace(floor_ns=floor_ns), predictor.measured_ns[position]
         answers.append(
             Answer(
                 scenario=scenario,
                 region=region,
                 device=predictor.timeline.trace.gpus[device.index].id,
                 baseline_ns=measured_ns,
-                predicted_ns=found.told_ns,
-                low_ns=found.least_ns,
-                high_ns=found.high_ns,
-                confidence=found.confidence_of(measured_ns),
+                predicted_ns=reach.told_ns,
+                low_ns=reach.least_ns,
+                high_ns=reach.high_ns,
+                confidence=reach.confidence_of(measured_ns),
                 then_bound=then[position],
-                uncertainties=found.told,
+                uncertainties=reach.told,
             )
         )
     return answers
@@ -107,12 +107,12 @@ def next_bounds(predictor: Predictor, predictions: Iterable[WhatIf]) -> Mapping[
     by_name: dict[str, dict[int, int]] = {}
     for item in predictions:
         by_name.setdefault(item.scenario, {})[item.device] = item.predicted_ns
-    found: dict[tuple[int, str], str | None] = {}
+    bounds_of: dict[tuple[int, str], str | None] = {}
     for name, predicted_ns in by_name.items():
         gone = ReplayStep(Without(SCENARIOS[name].causes), predictor.everywhere)
         bounds = predictor.next_bounds(gone, left_ns=[predicted_ns[number] for number in numbers])
-        found |= {(number, name): bound for number, bound in zip(numbers, bounds, strict=True)}
-    return found
+        bounds_of |= {(number, name): bound for number, bound in zip(numbers, bounds, strict=True)}
+    return bounds_of
 
 
 def _windows(predictor: Predictor, steps: Sequence[ReplayStep]) -> list[int]:
@@ -242,8 +242,8 @@ class Savings:
         operations (and the calls that launched them), removing launch overhead at both."""
         key = ("without", tuple(causes), _digest(calls), _digest(operations), _digest(regions))
         where = {"calls": calls, "operations": operations, "regions": regions}
-        found = self._answers([_Question(key, Without(tuple(causes)), where)], is_wait="sync" in causes)
-        return None if found is None else found[0]
+        answers = self._answers([_Question(key, Without(tuple(causes)), where)], is_wait="sync" in causes)
+        return None if answers is None else answers[0]
 
     def without_waits(self, calls: Iterable[BoolArray]) -> list[SavingNs] | None:
         """Without the waits in each of these selections of calls: `without`, all replayed at once."""
@@ -257,8 +257,8 @@ class Savings:
         """With these operations (mask over ``trace.operations``) ``least`` to ``most`` times as fast."""
         digest = _digest(operations)
         asked = [_Question(("faster", factor, digest), Faster(operations, factor), {}) for factor in (least, most)]
-        found = self._answers(asked, is_wait=False)
-        return None if found is None else (found[0][0], max(found[0][1], found[1][1]))
+        answers = self._answers(asked, is_wait=False)
+        return None if answers is None else (answers[0][0], max(answers[0][1], answers[1][1]))
 
     def _answers(self, asked: Iterable[_Question], *, is_wait: bool) -> list[SavingNs] | None:
         """What each of these questions saves; those that are new are replayed at once."""
@@ -291,15 +291,15 @@ class Savings:
         ranges = []
         for number in range(len(steps)):
             alone, *others = left[number :: len(steps)]
-            found = OpenRange(most_saved(predictor.measured_ns, alone))
-            if has_waits and found.told_ns:
-                found = found.between("waits-first", most_saved(waitless, others[-1]))
+            reach = OpenRange(most_saved(predictor.measured_ns, alone))
+            if has_waits and reach.told_ns:
+                reach = reach.between("waits-first", most_saved(waitless, others[-1]))
             if self._explained_ns is not None:
                 # Explaining nothing away shortens the trace itself; only what the change adds to that is its doing.
-                found = found.between("unexplained", most_saved(self._explained_ns, others[0]))
-            ends = round(found.low_ns * (1 - MODEL_ERROR)), round(found.high_ns * (1 + MODEL_ERROR))
-            found = found.reaching("model", ends[0], min(ends[1], self._longest_ns))
-            ranges.append((found.low_ns, found.high_ns))
+                reach = reach.between("unexplained", most_saved(self._explained_ns, others[0]))
+            ends = round(reach.low_ns * (1 - MODEL_ERROR)), round(reach.high_ns * (1 + MODEL_ERROR))
+            reach = reach.reaching("model", ends[0], min(ends[1], self._longest_ns))
+            ranges.append((reach.low_ns, reach.high_ns))
         return ranges
 
 

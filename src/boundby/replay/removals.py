@@ -195,7 +195,7 @@ class WithoutOpen(Struct, frozen=True, eq=False, dict=True):
         return {}
 
     def __call__(self, graph: Graph, costs: Costs, scope: Scope) -> Costs:
-        found, measured = self.open, graph.costs
+        open_times, measured = self.open, graph.costs
 
         def less(name: str, gone: Int64Array, where: BoolArray) -> Column:
             before: Int64Array = getattr(measured, name)
@@ -210,10 +210,10 @@ class WithoutOpen(Struct, frozen=True, eq=False, dict=True):
             return left
 
         return costs.changed(
-            interval_ns=less("interval_ns", found.sleep_ns, scope.nodes),
-            call_ns=less("call_ns", found.call_ns, scope.nodes),
-            wait_lag_ns=less("wait_lag_ns", found.lag_ns, scope.nodes),
-            duration_ns=less("duration_ns", found.wait_inside_ns, scope.operations),
+            interval_ns=less("interval_ns", open_times.sleep_ns, scope.nodes),
+            call_ns=less("call_ns", open_times.call_ns, scope.nodes),
+            wait_lag_ns=less("wait_lag_ns", open_times.lag_ns, scope.nodes),
+            duration_ns=less("duration_ns", open_times.wait_inside_ns, scope.operations),
             unexplained_delay_ns=costs.blanked("unexplained_delay_ns", scope.operations),
         )
 
@@ -248,12 +248,12 @@ def changed_ns(
         return 0
     if not (isinstance(column, Less) and column.measured is measured and column.left is None):
         return int(np.abs(measured - getattr(costs, name))[rows].sum())
-    ns, where, found = (measured if column.pieces is None else column.pieces.ns)[rows], column.where[rows], 0
+    ns, where, total_ns = (measured if column.pieces is None else column.pieces.ns)[rows], column.where[rows], 0
     for low in range(0, len(ns), ROOM):
-        found += int(np.abs(ns[low : low + ROOM][where[low : low + ROOM]]).sum())
-        if found > enough_ns:
+        total_ns += int(np.abs(ns[low : low + ROOM][where[low : low + ROOM]]).sum())
+        if total_ns > enough_ns:
             break
-    return found
+    return total_ns
 
 
 def is_removal(change: Change) -> bool:
@@ -290,12 +290,12 @@ def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 
 def _without_pieces(graph: Graph, costs: Costs, cause: Cause, scope: Scope) -> Costs:
     """The intervals before nodes without their pieces of a cause."""
-    mine, column = scope.of_pieces(graph, cause), costs.column("interval_ns")
-    if not mine.any():
+    is_chosen, column = scope.of_pieces(graph, cause), costs.column("interval_ns")
+    if not is_chosen.any():
         return costs
     if isinstance(column, Less) and column.pieces is not None:
-        return costs.changed(interval_ns=column._replace(where=column.where | mine))
-    return costs.changed(interval_ns=Less(costs.interval_ns, mine, pieces=graph.pieces))
+        return costs.changed(interval_ns=column._replace(where=column.where | is_chosen))
+    return costs.changed(interval_ns=Less(costs.interval_ns, is_chosen, pieces=graph.pieces))
 
 
 def _without_cpu(graph: Graph, costs: Costs, scope: Scope) -> Costs:
@@ -383,9 +383,9 @@ def _summed(region: Int32Array, ns: Int64Array, where: BoolArray, regions: int) 
 def _pieces_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
     """The pieces of the intervals before nodes by region and cause, shape (regions, causes)."""
     rows = slice(None) if scope.is_whole else scope.pieces
-    found = tally(graph.piece_region[rows], graph.piece_cause[rows], None, graph.piece_ns[rows])
+    sums = tally(graph.piece_region[rows], graph.piece_cause[rows], None, graph.piece_ns[rows])
     table = np.zeros((regions, len(Cause)), np.int64)
-    table[found.group, found.label] = found.ns
+    table[sums.group, sums.label] = sums.ns
     return table
 
 
@@ -458,7 +458,7 @@ def absent(graph: Graph, scope: Scope) -> set[str]:
         "gpu_comm": scope.of_operations(graph.is_communication),
         "gpu_copy": scope.of_operations(graph.copies),
     }
-    return {cause for cause, mine in own.items() if not mine.any()}
+    return {cause for cause, is_own in own.items() if not is_own.any()}
 
 
 def held_by_region(graph: Graph, scope: Scope, regions: int) -> FloatArray:
@@ -475,7 +475,7 @@ def filled_regions(graph: Graph, scope: Scope, regions: int) -> BoolArray:
         (graph.op_region, scope.operations),
         (graph.piece_region, scope.pieces),
     ):
-        mine = region if scope.is_whole else region[mask]
-        filled |= marked(mine, regions)
-        filled[0] |= int(mine.min(initial=0)) < 0
+        used = region if scope.is_whole else region[mask]
+        filled |= marked(used, regions)
+        filled[0] |= int(used.min(initial=0)) < 0
     return filled

@@ -75,10 +75,10 @@ class StreamQueues:
         wanted = np.clip(time - self._low, 0, self._stride - 1)
         if self.count > 1:
             wanted += key * self._stride
-        place = places(self._sorted, wanted) + step
-        found = self._order[np.clip(place, 0, len(self._order) - 1)]
-        good = (place >= 0) & (place < len(self._order)) & (key >= 0) & (self.key[found] == key)
-        return np.where(good, found, NONE)
+        position = places(self._sorted, wanted) + step
+        row = self._order[np.clip(position, 0, len(self._order) - 1)]
+        good = (position >= 0) & (position < len(self._order)) & (key >= 0) & (self.key[row] == key)
+        return np.where(good, row, NONE)
 
 
 class StreamOrder(Struct, frozen=True):
@@ -173,13 +173,13 @@ def _usual_arrival(
 
 def ended_last(table: Operations, rows: npt.NDArray[np.intp]) -> Int64Array:
     """The operation of the same device that ended last before each of these started; NONE without one."""
-    found = np.full(len(rows), NONE, np.int64)
+    before = np.full(len(rows), NONE, np.int64)
     for device in unique(table.device[rows]).tolist():
         everyone = np.flatnonzero(table.device == device)
         by_end = everyone[np.lexsort((table.start_ns[everyone], table.end_ns[everyone]))]
-        mine = np.flatnonzero(table.device[rows] == device)
-        place = np.searchsorted(table.end_ns[by_end], table.start_ns[rows[mine]], side="right") - 1
-        other = by_end[np.maximum(place, 0)]
-        good = (place >= 0) & (table.start_ns[other] < table.start_ns[rows[mine]])
-        found[mine[good]] = other[good]
-    return found
+        own = np.flatnonzero(table.device[rows] == device)
+        position = np.searchsorted(table.end_ns[by_end], table.start_ns[rows[own]], side="right") - 1
+        other = by_end[np.maximum(position, 0)]
+        good = (position >= 0) & (table.start_ns[other] < table.start_ns[rows[own]])
+        before[own[good]] = other[good]
+    return before

@@ -66,8 +66,8 @@ def summed(told_ns: int, uncertainties: Iterable[Uncertainty]) -> tuple[int, int
     confidence in it: the only place where uncertainties are put together."""
     low_ns = high_ns = told_ns
     steps = 0
-    for one in uncertainties:
-        low_ns, high_ns, steps = low_ns - one.low_ns, high_ns + one.high_ns, max(steps, one.steps)
+    for doubt in uncertainties:
+        low_ns, high_ns, steps = low_ns - doubt.low_ns, high_ns + doubt.high_ns, max(steps, doubt.steps)
     return low_ns, high_ns, steps
 
 
@@ -99,7 +99,7 @@ class OpenRange(NamedTuple):
     @property
     def held_ns(self) -> int:
         """Of the high end: what is waited for outside of the trace."""
-        return sum(one.high_ns for one in self.uncertainties if one.kind == OUTSIDE)
+        return sum(doubt.high_ns for doubt in self.uncertainties if doubt.kind == OUTSIDE)
 
     @property
     def confidence(self) -> str:
@@ -141,13 +141,15 @@ class OpenRange(NamedTuple):
         between the two numbers is no longer uncertain at one end, and is at the other, of this kind."""
         later_ns = told_ns - self.told_ns
         rest = _less(self.uncertainties, "high_ns" if later_ns > 0 else "low_ns", abs(later_ns))
-        found = self._replace(told_ns=told_ns, uncertainties=rest)
-        return found.reaching(kind, min(self.low_ns, told_ns), max(self.high_ns, told_ns))
+        moved = self._replace(told_ns=told_ns, uncertainties=rest)
+        return moved.reaching(kind, min(self.low_ns, told_ns), max(self.high_ns, told_ns))
 
     def up_to(self, most_ns: int) -> OpenRange:
         """The range as far as it is no more than that."""
-        found = self.told_as(min(self.told_ns, most_ns), "model")._replace(floor_ns=min(self.floor_ns, most_ns))
-        return found._replace(uncertainties=_less(found.uncertainties, "high_ns", max(found.high_ns - most_ns, 0)))
+        limited = self.told_as(min(self.told_ns, most_ns), "model")._replace(floor_ns=min(self.floor_ns, most_ns))
+        return limited._replace(
+            uncertainties=_less(limited.uncertainties, "high_ns", max(limited.high_ns - most_ns, 0))
+        )
 
     @property
     def told(self) -> tuple[Uncertainty, ...]:
@@ -158,12 +160,12 @@ class OpenRange(NamedTuple):
 def _less(uncertainties: Sequence[Uncertainty], end: str, ns: int) -> tuple[Uncertainty, ...]:
     """Without so many nanoseconds at one end, the last first."""
     kept = []
-    for one in reversed(uncertainties):
-        less_ns = min(getattr(one, end), ns)
+    for doubt in reversed(uncertainties):
+        less_ns = min(getattr(doubt, end), ns)
         ns -= less_ns
-        one = replace(one, **{end: getattr(one, end) - less_ns}) if less_ns else one
-        if one.low_ns or one.high_ns or one.steps:
-            kept.append(one)
+        doubt = replace(doubt, **{end: getattr(doubt, end) - less_ns}) if less_ns else doubt
+        if doubt.low_ns or doubt.high_ns or doubt.steps:
+            kept.append(doubt)
     return tuple(reversed(kept))
 
 
@@ -271,21 +273,23 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     late = np.flatnonzero(costs.unexplained_delay_ns)
     delay = np.zeros(len(late), np.int64)
     for device in timeline.devices:
-        busy, place = CoveredTime(device.busy), np.flatnonzero(device_of_node[sleeps] == device.index)
-        worked[place] = busy.within(begin[place], np.maximum(end[sleeps[place]], begin[place]))
-        place = np.flatnonzero(device_of_node[calls] == device.index)
-        called[place] = busy.within(links.node_begin_ns[calls[place]], links.node_end_ns[calls[place]])
-        mine = graph.device[late] == device.index
-        rows = late[mine]
-        delay[mine] = np.minimum(costs.unexplained_delay_ns[rows], gap_before(device, links.start_ns[rows]))
+        busy, nodes_here = CoveredTime(device.busy), np.flatnonzero(device_of_node[sleeps] == device.index)
+        worked[nodes_here] = busy.within(begin[nodes_here], np.maximum(end[sleeps[nodes_here]], begin[nodes_here]))
+        nodes_here = np.flatnonzero(device_of_node[calls] == device.index)
+        called[nodes_here] = busy.within(links.node_begin_ns[calls[nodes_here]], links.node_end_ns[calls[nodes_here]])
+        is_here = graph.device[late] == device.index
+        rows = late[is_here]
+        delay[is_here] = np.minimum(costs.unexplained_delay_ns[rows], gap_before(device, links.start_ns[rows]))
     length = end[sleeps] - begin
     share = np.where(length > 0, worked / np.maximum(length, 1), 0.0)
     sleep_ns = (slept * share).astype(np.int64)
     thread_of, fed = links.chain[sleeps], np.zeros(len(sleeps), np.int64)
     for number in unique(thread_of).tolist():
         if len((makes := timeline.host_state.fed(number)).start):
-            place = np.flatnonzero(thread_of == number)
-            fed[place] = CoveredTime(makes).within(begin[place], np.maximum(end[sleeps[place]], begin[place]))
+            nodes_here = np.flatnonzero(thread_of == number)
+            fed[nodes_here] = CoveredTime(makes).within(
+                begin[nodes_here], np.maximum(end[sleeps[nodes_here]], begin[nodes_here])
+            )
     starved_ns = np.where(device_of_node[sleeps] >= 0, slept - sleep_ns, 0)
     wait_inside_ns = compact(_waits_inside(timeline, graph))
     syncs = np.flatnonzero(graph.syncs)
@@ -325,17 +329,19 @@ def _long_calls(graph: Graph) -> tuple[npt.NDArray[np.intp], int]:
 
 
 def _devices_of_nodes(graph: Graph) -> Int32Array:
-    found = np.full(graph.links.nodes, -1, np.int32)
+    device_of = np.full(graph.links.nodes, -1, np.int32)
     if graph.links.chains == 1 and is_even(graph.device):
-        return compact(np.full_like(found, graph.device[0])) if (graph.links.launch >= 0).any() else compact(found)
+        return (
+            compact(np.full_like(device_of, graph.device[0])) if (graph.links.launch >= 0).any() else compact(device_of)
+        )
     rows = np.flatnonzero(graph.links.launch >= 0)
     if len(rows):
         shape = graph.links.chains, int(graph.device.max()) + 1
         cell = graph.links.chain[graph.links.launch[rows]] * np.int64(shape[1]) + graph.device[rows]
         count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
         best = np.where(count.any(axis=1), count.argmax(axis=1), -1).astype(np.int32)
-        found = compact(best[graph.links.chain])
-    return found
+        device_of = compact(best[graph.links.chain])
+    return device_of
 
 
 def gap_before(device: DeviceTimeline, start: Int64Array) -> Int64Array:
@@ -350,7 +356,7 @@ def gap_before(device: DeviceTimeline, start: Int64Array) -> Int64Array:
 def _waits_inside(timeline: Timeline, graph: Graph) -> Int64Array:
     """Of each collective: by how much it took longer than the shortest of its kernel and shape, of which there are
     some. That is when the last rank had arrived; the trace of one rank does not tell when that was."""
-    found = np.zeros(graph.links.operations, np.int64)
+    inside_ns = np.zeros(graph.links.operations, np.int64)
     rows = np.flatnonzero(graph.is_communication)
     if len(rows):
         table = timeline.trace.operations
@@ -359,8 +365,8 @@ def _waits_inside(timeline: Timeline, graph: Graph) -> Int64Array:
         shortest = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(shortest, kind, length)
         shortest[np.bincount(kind) < LEAST_ALIKE] = 0  # nothing to compare with: all of it may be waiting
-        found[rows] = length - shortest[kind]
-    return found
+        inside_ns[rows] = length - shortest[kind]
+    return inside_ns
 
 
 def _held_up(device: DeviceTimeline, low: Int64Array, high: Int64Array) -> float:
@@ -402,10 +408,12 @@ def _doubts(timeline: Timeline, graph: Graph, found: Open, device: DeviceTimelin
         if share < LEAST_DOUBT:
             continue
         lane = table.stream[rows] if is_operation else links.chain[rows].astype(np.int64)
-        lanes, place = ranked(lane)
-        worst = int(lanes[np.bincount(place, length).argmax()])
-        told = worst if is_operation else timeline.trace.threads[worst].tid
-        mine = lane == worst
-        span = Window(int(time[mine].min()), int((time[mine] + length[mine]).max()))
-        doubts.append(OpenDoubt(kind, share, told if is_operation else None, None if is_operation else told, span))
+        lanes, position = ranked(lane)
+        worst = int(lanes[np.bincount(position, length).argmax()])
+        lane_id = worst if is_operation else timeline.trace.threads[worst].tid
+        is_worst = lane == worst
+        span = Window(int(time[is_worst].min()), int((time[is_worst] + length[is_worst]).max()))
+        doubts.append(
+            OpenDoubt(kind, share, lane_id if is_operation else None, None if is_operation else lane_id, span)
+        )
     yield from sorted(doubts, key=lambda doubt: (-doubt.share, doubt.kind))

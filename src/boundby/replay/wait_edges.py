@@ -92,11 +92,11 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     allocations = unique(np.concatenate((allocations, np.flatnonzero(is_open))))
     edges = [_told_syncs(points, events, queues, start), _all_streams(points, allocations, queues, start)]
     edges[0] = _without_stale(edges[0], points, table.end_ns, start, end)
-    told = np.zeros(len(calls), bool)
-    for number, found in enumerate(edges):
-        edges[number] = _plausible(found, table.end_ns, end)
-        told[edges[number].who] = True
-    untold = np.flatnonzero((kind == CallClass.SYNC) & ~told)
+    has_edge = np.zeros(len(calls), bool)
+    for number, edge_set in enumerate(edges):
+        edges[number] = _plausible(edge_set, table.end_ns, end)
+        has_edge[edges[number].who] = True
+    untold = np.flatnonzero((kind == CallClass.SYNC) & ~has_edge)
     edges.append(_guessed(timeline, untold[timeline.waits.blocked_ns[untold] > 0], points.process, queues.launched))
     copies, by_start = _copies(timeline)
     edges.append(copies)
@@ -147,17 +147,17 @@ def _waiting_allocations(
     waits = np.zeros(len(rows), bool)
     is_free = np.array([bool(_FREE.match(name)) for name in timeline.trace.names], bool)[calls.name]
     for number in range(int(group.max()) + 1):
-        mine = group == number
-        could = mine & (done > start)
+        is_own = group == number
+        could = is_own & (done > start)
         if could.any() and (done > end + CLOCK_ERROR_NS)[could].mean() > CONTRADICTED_FRACTION:
             continue
-        length, pending = (end - start)[mine], np.maximum(done - start, 0)[mine]
+        length, pending = (end - start)[is_own], np.maximum(done - start, 0)[is_own]
         grows = _grows(length, pending)
         soon = median((length - pending)[pending > 0]) <= median(pending[pending > 0]) if could.any() else False
         shown = grows if grows is not None else _sleep_shows(timeline, rows[could], np.minimum(done, end)[could])
-        waits[mine] = shown if shown is not None else is_free[rows[mine][0]] or soon
+        waits[is_own] = shown if shown is not None else is_free[rows[is_own][0]] or soon
         # One that never found the device at work may wait for it as well.
-        is_open[rows[could if could.any() else mine]] = shown is None and not is_free[rows[mine][0]]
+        is_open[rows[could if could.any() else is_own]] = shown is None and not is_free[rows[is_own][0]]
     return rows[waits & (done <= end + CLOCK_ERROR_NS)], is_open
 
 
@@ -170,11 +170,11 @@ def _sleep_shows(timeline: Timeline, rows: npt.NDArray[np.intp], until_ns: Int64
         evidence = timeline.host_state.evidence(thread)
         if evidence.off_cpu is None or evidence.is_thinned:
             return None
-        away, mine = CoveredTime(evidence.off_cpu), calls.thread[rows] == thread
+        away, is_own = CoveredTime(evidence.off_cpu), calls.thread[rows] == thread
         syncs = np.flatnonzero((calls.thread == thread) & (calls.kind == CallClass.SYNC))
-        asleep_ns += int(away.within(calls.start_ns[rows[mine]], until_ns[mine]).sum())
+        asleep_ns += int(away.within(calls.start_ns[rows[is_own]], until_ns[is_own]).sum())
         in_syncs_ns += int(away.within(calls.start_ns[syncs], calls.end_ns[syncs]).sum())
-        pending_ns += int((until_ns - calls.start_ns[rows])[mine].sum())
+        pending_ns += int((until_ns - calls.start_ns[rows])[is_own].sum())
         of_syncs_ns += int(timeline.waits.blocked_ns[syncs].sum())
     if pending_ns <= LONG_SYNC_NS * len(rows):  # switches and calls are stamped by two clocks
         return None
@@ -206,12 +206,12 @@ def _told_syncs(points: Points, events: Events, queues: StreamQueues, start: Int
         keys = [
             [
                 number
-                for place, number in queues.place.items()
-                if place[1:] == (process, stream) and device in (NONE, place[0])
+                for queue, number in queues.place.items()
+                if queue[1:] == (process, stream) and device in (NONE, queue[0])
             ]
             for device, process, stream in distinct.tolist()
         ]
-        key = np.array([found[0] if len(found) == 1 else NONE for found in keys], np.int64)[inverse]
+        key = np.array([numbers[0] if len(numbers) == 1 else NONE for numbers in keys], np.int64)[inverse]
         tail = queues.tail(key, start[rows])
         parts.append(Edges(rows[tail >= 0].astype(np.int64), tail[tail >= 0]))
     parts.append(_all_streams(points, np.flatnonzero(points.command == Command.DEVICE_SYNC), queues, start))
@@ -262,11 +262,16 @@ def _guessed(timeline: Timeline, waits: npt.NDArray[np.intp], process: Int32Arra
     parts = [Edges(np.empty(0, np.int64), np.empty(0, np.int64))]
     for number in unique(process[waits]).tolist():
         rows = waits[process[waits] == number]
-        mine = np.flatnonzero(table.process == number)
-        found = _latest_finished(
-            mine, table.start_ns[mine], table.end_ns[mine], launched[mine], calls.start_ns[rows], calls.end_ns[rows]
+        rows_of = np.flatnonzero(table.process == number)
+        last = _latest_finished(
+            rows_of,
+            table.start_ns[rows_of],
+            table.end_ns[rows_of],
+            launched[rows_of],
+            calls.start_ns[rows],
+            calls.end_ns[rows],
         )
-        parts.append(Edges(rows[found >= 0].astype(np.int64), found[found >= 0]))
+        parts.append(Edges(rows[last >= 0].astype(np.int64), last[last >= 0]))
     return Edges(np.concatenate([part.who for part in parts]), np.concatenate([part.what for part in parts]))
 
 
@@ -280,19 +285,19 @@ def _latest_finished(
 ) -> Int64Array:
     """Of the operations launched before ``low``, the one that finished last before ``high``; NONE without any."""
     order = np.lexsort((launched, finish))
-    place = np.searchsorted(finish[order], high, side="right") - 1
-    found = np.full(len(low), NONE, np.int64)
-    open_ = np.flatnonzero(place >= 0)
+    position = np.searchsorted(finish[order], high, side="right") - 1
+    finished = np.full(len(low), NONE, np.int64)
+    open_ = np.flatnonzero(position >= 0)
     for _ in range(64):  # operations of other threads, launched later, lie between: rarely more than a few
         if len(open_) == 0:
             break
-        row = order[place[open_]]
-        known = (launched[row] <= low[open_]) & (begin[row] < high[open_])
-        found[open_[known]] = rows[row[known]]
-        open_ = open_[~known]
-        place[open_] -= 1
-        open_ = open_[place[open_] >= 0]
-    return found
+        row = order[position[open_]]
+        is_before = (launched[row] <= low[open_]) & (begin[row] < high[open_])
+        finished[open_[is_before]] = rows[row[is_before]]
+        open_ = open_[~is_before]
+        position[open_] -= 1
+        open_ = open_[position[open_] >= 0]
+    return finished
 
 
 def _copies(timeline: Timeline) -> tuple[Edges, BoolArray]:
@@ -324,14 +329,14 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
         last = as_rows(np.append(call[1:] != call[:-1], True))  # of several operations of a call the one that ends last
         order, call, ended = order[last], call[last], ended[last]
         finished = places(running_maximum(ended), calls.end_ns[call], side="right")
-        place = np.arange(1, len(call) + 1)
-        depth = place - finished
+        position = np.arange(1, len(call) + 1)
+        depth = position - finished
         is_stuck = timeline.host_state.queue_full[call] & (depth >= FULL_QUEUE_DEPTH)
         is_full[call[is_stuck]] = True
         # Queues are counted in more than launches: one that was held up went on when the last operation so far ended.
         room = finished - 1
-        place -= _queue_limit(depth, is_stuck) + 1
-        np.minimum(room, place, out=room, where=~is_stuck if is_stuck.any() else True)
+        position -= _queue_limit(depth, is_stuck) + 1
+        np.minimum(room, position, out=room, where=~is_stuck if is_stuck.any() else True)
         has_room = as_rows(room >= 0)
         slot[call[has_room]] = order[room[has_room]]
     # A launch held up by something else than its own queue is just a long launch.

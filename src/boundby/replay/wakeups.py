@@ -79,8 +79,8 @@ class Wakeups(NamedTuple):
 
     def of(self, thread: int) -> IntervalSet:
         """The waits of one thread."""
-        mine = self.thread == thread
-        return union(self.begin[mine], self.end[mine])
+        is_own = self.thread == thread
+        return union(self.begin[is_own], self.end[is_own])
 
 
 class HandOvers(NamedTuple):
@@ -191,19 +191,19 @@ def _takings(timeline: Timeline, known_ns: Int64Array, taker: int) -> Int64Array
     """When the thread took things, of which some instants are known: in every instance of the range in which it mostly
     did, as far after its start as it did there."""
     ranges, regions = timeline.trace.ranges, timeline.ownership.regions
-    place = timeline.ownership.region_of(timeline.ownership.steps(taker).at(known_ns))
-    common = int(np.bincount(place).argmax())
-    if common == 0 or (place == common).mean() < TAKING_FRACTION:
+    region = timeline.ownership.region_of(timeline.ownership.steps(taker).at(known_ns))
+    common = int(np.bincount(region).argmax())
+    if common == 0 or (region == common).mean() < TAKING_FRACTION:
         return np.empty(0, np.int64)
-    mine = (ranges.thread == taker) & (regions.of_range == common)
-    begins = merged(ranges.start_ns[mine])
+    is_common = (ranges.thread == taker) & (regions.of_range == common)
+    begins = merged(ranges.start_ns[is_common])
     instance = np.searchsorted(begins, known_ns, side="right") - 1
-    known = instance >= 0
+    is_taken = instance >= 0
     taken: Int64Array = begins.copy()
-    taken[instance[known]] = known_ns[known]
+    taken[instance[is_taken]] = known_ns[is_taken]
     # Where only every second or third instance ever does, the others take nothing.
-    stride = max(int(np.gcd.reduce(np.diff(instance[known]))) if known.sum() > 1 else 1, 1)
-    return taken[int(instance[known][0]) % stride :: stride] if known.any() else taken[:0]
+    stride = max(int(np.gcd.reduce(np.diff(instance[is_taken]))) if is_taken.sum() > 1 else 1, 1)
+    return taken[int(instance[is_taken][0]) % stride :: stride] if is_taken.any() else taken[:0]
 
 
 def _makings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], maker: int, count: int) -> Int64Array:
@@ -221,8 +221,8 @@ def _makings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], m
         things = np.maximum(np.rint(length * (count / length.sum())).astype(np.int64), 1)
     run = np.repeat(np.arange(len(things)), things)
     number = np.arange(len(run)) - np.repeat(np.cumsum(things) - things, things) + 1
-    found: Int64Array = begin[run] + length[run] * number // things[run]
-    return found
+    making_ns: Int64Array = begin[run] + length[run] * number // things[run]
+    return making_ns
 
 
 class _Sleeper(Struct, frozen=True):
@@ -248,7 +248,7 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     order = rows[np.lexsort((table.thread[rows], table.start_ns[rows], table.end_ns[rows]))]
     thread = table.thread[order].astype(np.int64)
     begin, end = table.start_ns[order], table.end_ns[order]
-    others = [known for member in members if (known := _describe(timeline, member)) is not None]
+    others = [described for member in members if (described := _describe(timeline, member)) is not None]
     waker = np.full(len(order), -1, np.int64)
     signal, ways = np.zeros(len(order), np.int64), list[_Told]()
 
@@ -269,11 +269,11 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
         fell = _last_before(other.rests, end - LEAST_WAKE_NS)
         near = (end - fell <= WAKE_LIMIT_NS) & (fell >= begin) & ~signalled
         tell(other, near & ((waker < 0) | (fell > signal)), fell, _after(other.rests, LEAST_WAKE_NS, WAKE_LIMIT_NS))
-    told, call = waker >= 0, thread << 32 | table.name[order]
+    has_waker, call = waker >= 0, thread << 32 | table.name[order]
     believed = _beyond_chance(call, begin, end, waker, ways)
     usual = int(median((end - signal)[believed])) if believed.any() else USUAL_WAKE_NS
     # One that fell asleep longer before may have woken another, which woke this one as soon as it ran.
-    late = told & ~signalled & (end - signal > LATE_WAKE * usual)
+    late = has_waker & ~signalled & (end - signal > LATE_WAKE * usual)
     for other in others if late.any() else ():
         woke = _last_before(other.asleep.end, end - usual // 2)
         passed = late & (end - woke <= LATE_WAKE * usual) & (woke > begin)
@@ -281,7 +281,7 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     # Else, or if that was long before, the only thread that was awake then and not inside a CUDA call.
     instant = end - usual
     late &= end - signal > LATE_WAKE * usual
-    sole = (~told | late) & sure[order] & (instant > begin)
+    sole = (~has_waker | late) & sure[order] & (instant > begin)
     sole &= ~_timed_out(timeline.trace, thread, table.name[order], end - begin)
     # It may have been so just before it called.
     for later_ns in (0, usual) if sole.any() else ():
@@ -290,8 +290,8 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
             was_it = open_ & (contains(alone, instant) >= 0)
             tell(other, was_it, instant, IntervalSet(alone.start + usual, alone.end + usual))
             sole &= ~was_it
-    found = _beyond_chance(call, begin, end, waker, ways)
-    return Wakeups(thread[found], begin[found], end[found], waker[found], signal[found])
+    is_beyond = _beyond_chance(call, begin, end, waker, ways)
+    return Wakeups(thread[is_beyond], begin[is_beyond], end[is_beyond], waker[is_beyond], signal[is_beyond])
 
 
 def _grown(thread: _Sleeper, by_ns: int) -> IntervalSet:
@@ -310,7 +310,7 @@ def _alone(threads: list[IntervalSet]) -> list[IntervalSet]:
     rows = np.flatnonzero((awake[:-1] == 1) & (at[1:] > at[:-1]))
     rows = rows[np.argsort(who[rows], kind="stable")]
     begins = np.searchsorted(who[rows], np.arange(1, len(threads)))
-    return [union(at[mine], at[mine + 1]) for mine in np.split(rows, begins)]
+    return [union(at[own], at[own + 1]) for own in np.split(rows, begins)]
 
 
 def _sides(awake: IntervalSet) -> tuple[tuple[Int64Array, int], tuple[Int64Array, int]]:
@@ -330,14 +330,14 @@ def _after(times: Int64Array, least_ns: int, most_ns: int) -> IntervalSet:
 def _timed_out(trace: Trace, thread: Int64Array, name: Int32Array, length_ns: Int64Array) -> BoolArray:
     """Waits with a timeout that take as long as the thread usually sleeps in that call: the clock may have ended them,
     and that another thread was awake then shows nothing."""
-    found = np.zeros(len(thread), bool)
+    is_usual = np.zeros(len(thread), bool)
     timed = [number for number in unique(name).tolist() if "timed" in trace.names[number]]
     calls = np.where(is_in(name, timed), thread << 32 | name, -1)
     for call in unique(calls[calls >= 0]).tolist():
-        mine = np.flatnonzero(calls == call)
-        usual = np.abs(length_ns[mine] - median(length_ns[mine])) <= WAKE_LIMIT_NS
-        found[mine] = usual & (np.count_nonzero(usual) > HALF * len(mine)) & (len(mine) >= LEAST_ROUNDS)
-    return found
+        own = np.flatnonzero(calls == call)
+        usual = np.abs(length_ns[own] - median(length_ns[own])) <= WAKE_LIMIT_NS
+        is_usual[own] = usual & (np.count_nonzero(usual) > HALF * len(own)) & (len(own) >= LEAST_ROUNDS)
+    return is_usual
 
 
 def _beyond_chance(
@@ -347,26 +347,26 @@ def _beyond_chance(
     it seems to end the waits of all others. One is believed if it ends most of a thread's waits in a call, or more of
     them than by chance: than it would seem to end if they had ended at any other of their instants; or if it ends most
     of those that others, who are believed, have left, where these are not few."""
-    found = np.zeros(len(waker), bool)
+    is_sure = np.zeros(len(waker), bool)
     for each in unique(call[waker >= 0]).tolist():
-        mine = np.flatnonzero(call == each)
-        waits = union(begin[mine], end[mine])
-        for number in unique(waker[mine]).tolist():
-            told = mine[waker[mine] == number]
-            if number < 0 or len(told) >= HALF * len(mine):
-                found[told] = number >= 0
+        own = np.flatnonzero(call == each)
+        waits = union(begin[own], end[own])
+        for number in unique(waker[own]).tolist():
+            of_waker = own[waker[own] == number]
+            if number < 0 or len(of_waker) >= HALF * len(own):
+                is_sure[of_waker] = number >= 0
                 continue
             for way in (way for way in ways if way.waker == number):
-                seen = told[way.found[told]]
+                seen = of_waker[way.found[of_waker]]
                 each_ns = way.seems.total / max(len(way.seems.start), 1)
                 by_chance = (intersect(way.seems, waits).total + each_ns) / max(waits.total + each_ns, 1)
-                if _chance(len(seen), len(mine), by_chance) <= NEGLIGIBLE:
-                    found[seen] = True
-        left = mine[~found[mine]]
+                if _chance(len(seen), len(own), by_chance) <= NEGLIGIBLE:
+                    is_sure[seen] = True
+        left = own[~is_sure[own]]
         most = left[waker[left] == np.bincount(waker[left] + 1, minlength=1).argmax() - 1]
-        if len(most) >= max(HALF * len(left), QUARTER * len(mine)):
-            found[most] = waker[most] >= 0
-    return found
+        if len(most) >= max(HALF * len(left), QUARTER * len(own)):
+            is_sure[most] = waker[most] >= 0
+    return is_sure
 
 
 def _chance(count: int, of: int, share: float) -> float:
@@ -395,7 +395,7 @@ def _describe(timeline: Timeline, thread: int) -> _Sleeper | None:
 def _signals(trace: Trace, thread: int, life: tuple[int, int]) -> Int64Array:
     """When a thread signalled; nothing where it does so all the time."""
     table = trace.os_calls
-    mine = np.flatnonzero(table.thread == thread)
-    names = [number for number in unique(table.name[mine]).tolist() if SIGNALS.search(trace.names[number])]
-    starts = merged(table.start_ns[mine[is_in(table.name[mine], names)]]) if names else np.empty(0, np.int64)
+    own = np.flatnonzero(table.thread == thread)
+    names = [number for number in unique(table.name[own]).tolist() if SIGNALS.search(trace.names[number])]
+    starts = merged(table.start_ns[own[is_in(table.name[own], names)]]) if names else np.empty(0, np.int64)
     return starts if len(starts) * SELDOM * SIGNAL_LIMIT_NS <= life[1] - life[0] else starts[:0]

@@ -76,36 +76,38 @@ def rows(report: Report, table: str) -> list[Row]:
             {
                 "path": valid("/".join(region.path)),
                 "domain": valid(region.domain),
-                **to_plain(one),
-                "name": valid(one.name),
+                **to_plain(entry),
+                "name": valid(entry.name),
             }
             for region in report.regions
-            for one in _SUMS[table](region)
+            for entry in _SUMS[table](region)
         ]
     if table == _COUNTERS:
         return [row for device in report.devices for row in _counted(device)]
     shown = columns_of(_KINDS[table])
-    found = []
+    flat = []
     for rank, item in enumerate(getattr(report, table), 1):
         row: Row = {"rank": rank} if table == "findings" else {}
         for column in shown:
             value = column.get(item)
             row[column.name] = valid(value) if isinstance(value, str) else value
-        found.append(row)
-    return found
+        flat.append(row)
+    return flat
 
 
 def _counted(device: DeviceReport) -> Iterator[Row]:
     """The rows of one device's counters."""
-    found = device.counters
-    if found is None:
+    counters = device.counters
+    if counters is None:
         return
-    named = (("(window)", found.window), ("(busy)", found.busy), ("(idle)", found.idle))
-    parts: list[tuple[str, int | None, Counters]] = [(name, None, one) for name, one in named if one is not None]
-    parts += [(valid(row.name), row.total_ns, row.counters) for row in found.kernels]
-    for name, total_ns, one in parts:
-        told = {item: getattr(one, item) for item in Counters.__struct_fields__}
-        yield {"device": device.id, "name": name, "total_ns": total_ns, **told}
+    named = (("(window)", counters.window), ("(busy)", counters.busy), ("(idle)", counters.idle))
+    parts: list[tuple[str, int | None, Counters]] = [
+        (name, None, counters_of) for name, counters_of in named if counters_of is not None
+    ]
+    parts += [(valid(row.name), row.total_ns, row.counters) for row in counters.kernels]
+    for name, total_ns, counters_of in parts:
+        values = {item: getattr(counters_of, item) for item in Counters.__struct_fields__}
+        yield {"device": device.id, "name": name, "total_ns": total_ns, **values}
 
 
 def frame(report: Report, table: str) -> pd.DataFrame:
@@ -114,10 +116,10 @@ def frame(report: Report, table: str) -> pd.DataFrame:
         import pandas as pd
     except ImportError as error:
         raise UserError("A frame needs pandas, which is not installed.", "Run: pip install pandas") from error
-    found = rows(report, table)
+    table_rows = rows(report, table)
     series = {}
     for name, kind in columns(table).items():
-        values = [row[name] for row in found]
+        values = [row[name] for row in table_rows]
         if kind is float:  # not captured: NaN
             series[name] = pd.Series(values, dtype="float64")
         elif kind is int:  # a nullable type only where something is missing: plain integers plot and sum everywhere
@@ -189,23 +191,25 @@ _STEP_SHARE = HALF
 
 def flat(report: Report, prefix: str) -> dict[str, float]:
     """Names that stay the same from run to run. What was not recorded is left out, since zero would be a figure."""
-    gpus, found = report.devices, report.findings
-    told = {f"time/{cause}": fraction for cause, fraction in _shares([one.time for one in gpus or report.threads])}
+    gpus, items = report.devices, report.findings
+    numbers = {f"time/{cause}": fraction for cause, fraction in _shares([part.time for part in gpus or report.threads])}
     if gpus:
         window_ns = sum(gpu.window_ns for gpu in gpus)
-        told["window_ms"] = window_ns / len(gpus) / MS
-        told["gpu_utilization"] = sum(gpu.busy_ns for gpu in gpus) / window_ns if window_ns else 0.0
+        numbers["window_ms"] = window_ns / len(gpus) / MS
+        numbers["gpu_utilization"] = sum(gpu.busy_ns for gpu in gpus) / window_ns if window_ns else 0.0
         savings = [(gpu.verdict.saving_ns, gpu.window_ns) for gpu in gpus]
-        known = [(saving, ns) for saving, ns in savings if saving is not None]
-        if known:
-            told["bound_saving"] = sum(saving for saving, _ in known) / (sum(ns for _, ns in known) or 1)
+        savings_known = [(saving, ns) for saving, ns in savings if saving is not None]
+        if savings_known:
+            numbers["bound_saving"] = sum(saving for saving, _ in savings_known) / (
+                sum(ns for _, ns in savings_known) or 1
+            )
     if (step_ns := _step_ns(report)) is not None:
-        told["step_ms"] = step_ns / MS
-    told["findings"] = float(len(found))
-    told["findings_high"] = float(sum(item.severity == "high" for item in found))
+        numbers["step_ms"] = step_ns / MS
+    numbers["findings"] = float(len(items))
+    numbers["findings_high"] = float(sum(item.severity == "high" for item in items))
     if len(gpus) > 1:
-        told |= {f"gpu{gpu.id}/utilization": gpu.gpu_utilization for gpu in gpus}
-    return {f"{prefix}{name}": float(value) for name, value in told.items()}
+        numbers |= {f"gpu{gpu.id}/utilization": gpu.gpu_utilization for gpu in gpus}
+    return {f"{prefix}{name}": float(value) for name, value in numbers.items()}
 
 
 def _shares(times: Sequence[Mapping[str, int]]) -> list[tuple[str, float]]:

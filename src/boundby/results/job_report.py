@@ -213,14 +213,14 @@ class JobReport(Saved, Viewed, Struct, frozen=True, kw_only=True):
     @derived(after="length_ns")
     def imbalance(self) -> NonNegative:
         """What perfect balance would save, as a fraction of the job's length."""
-        even = next((one.predicted_ns for one in self.what_if if one.scenario == "balance"), self.length_ns)
+        even = next((answer.predicted_ns for answer in self.what_if if answer.scenario == "balance"), self.length_ns)
         return max(self.length_ns - even, 0) / self.length_ns if self.length_ns else 0.0
 
     def most_waited_for(self) -> tuple[int, float] | None:
         """The rank (its place) that the others wait for longest, and its share of all that is waited for somebody; None
         where nobody waits."""
         waited = [rank.caused_wait_ns for rank in self.ranks]
-        most = max(range(len(waited)), key=lambda place: (waited[place], -place))
+        most = max(range(len(waited)), key=lambda index: (waited[index], -index))
         return (most, waited[most] / sum(waited)) if waited[most] > 0 else None
 
 

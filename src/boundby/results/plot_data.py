@@ -252,7 +252,7 @@ class PlotData(Struct, frozen=True):
 
 
 def _ratio(part: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> Float64Array:
-    found: Float64Array = np.full(len(part), np.nan)
-    known = whole > 0
-    found[known] = np.minimum(part[known] / whole[known], 1.0)
-    return found
+    ratios: Float64Array = np.full(len(part), np.nan)
+    is_known = whole > 0
+    ratios[is_known] = np.minimum(part[is_known] / whole[is_known], 1.0)
+    return ratios

@@ -1161,8 +1161,8 @@ class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
         """One line; ``print`` shows the screen."""
         bounds = [f"GPU {device.id} {device.verdict.bound} ({device.verdict.confidence})" for device in self.devices]
         bounds = bounds or [f"{thread.name} {thread.verdict.bound}" for thread in self.threads]
-        told = ", ".join(bounds[:HANDFUL]) + (", ..." if bounds[HANDFUL:] else "")
-        return f"<boundby.Report of {self.trace.path}: {told or 'no verdict'}; {len(self.findings)} findings>"
+        bounds_text = ", ".join(bounds[:HANDFUL]) + (", ..." if bounds[HANDFUL:] else "")
+        return f"<boundby.Report of {self.trace.path}: {bounds_text or 'no verdict'}; {len(self.findings)} findings>"
 
     def metrics(self, prefix: str = "boundby/") -> dict[str, float]:
         """Figures for a tracker, as ``wandb.log``, ``mlflow.log_metrics`` and TensorBoard take them: stable names and

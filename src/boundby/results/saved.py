@@ -191,7 +191,7 @@ def kind_of(annotation: Any) -> PlainKind:
             for one in more:
                 marks += one if isinstance(one, tuple) else (one,)
         elif typing.get_origin(annotation) in (Union, types.UnionType):
-            (annotation,) = (one for one in typing.get_args(annotation) if one is not type(None))
+            (annotation,) = (argument for argument in typing.get_args(annotation) if argument is not type(None))
             is_optional = True
         else:
             return PlainKind(annotation, is_optional, marks)
@@ -200,15 +200,15 @@ def kind_of(annotation: Any) -> PlainKind:
 @functools.cache
 def members(kind: Any) -> tuple[Member, ...]:
     """Fields of a dataclass in order of definition, each followed by the properties derived from it."""
-    found = [Member(field.name, kind_of(field.type), field.required) for field in fields(kind)]
+    keys = [Member(field.name, kind_of(field.type), field.required) for field in fields(kind)]
     for name, value in ((name, value) for base in kind.__mro__ for name, value in vars(base).items()):
         mark = getattr(value.fget, "derived", None) if isinstance(value, property) else None
         if mark is not None:
             returned = typing.get_type_hints(value.fget, include_extras=True)["return"]
-            place = next(number for number, member in enumerate(found) if member.name == mark.after)
-            told = kind_of(Annotated[returned, one_line(value.__doc__ or "")])
-            found.insert(place + 1, Member(name, told, derived=mark))
-    return tuple(found)
+            index = next(number for number, member in enumerate(keys) if member.name == mark.after)
+            returned_kind = kind_of(Annotated[returned, one_line(value.__doc__ or "")])
+            keys.insert(index + 1, Member(name, returned_kind, derived=mark))
+    return tuple(keys)
 
 
 def written(member: Member) -> tuple[Member, ...]:
@@ -218,7 +218,7 @@ def written(member: Member) -> tuple[Member, ...]:
         return ()
     if flat is None:
         return (member,)
-    inner = {one.name: one for one in members(member.kind.bare) if one.is_key}
+    inner = {member_key.name: member_key for member_key in members(member.kind.bare) if member_key.is_key}
     return tuple(inner[name] for name in flat.only or inner)
 
 
@@ -255,9 +255,9 @@ def to_plain(value: Any, *, keep_infinite: bool = False) -> Any:
 def _keys(kind: Any) -> tuple[tuple[str, Getter, Getter], ...]:
     """Of a dataclass: each key, what gets its value, and what brings that into its order."""
     return tuple(
-        (one.key, attrgetter(one.name if one is member else f"{member.name}.{one.name}"), _order(one.kind))
+        (inner.key, attrgetter(inner.name if inner is member else f"{member.name}.{inner.name}"), _order(inner.kind))
         for member in members(kind)
-        for one in written(member)
+        for inner in written(member)
     )
 
 
@@ -311,7 +311,7 @@ def _built_items(kind: PlainKind, items: list[Any], where: str) -> tuple[Any, ..
         return tuple(_built(inner[0], item, where) for item in items)
     if len(items) != len(inner):
         raise ValueError(f"{where}: {len(inner)} values were expected, and there are {len(items)}")
-    return tuple(_built(one, item, where) for one, item in zip(inner, items, strict=True))
+    return tuple(_built(item_kind, item, where) for item_kind, item in zip(inner, items, strict=True))
 
 
 def _built_entries(kind: PlainKind, entries: dict[str, Any], where: str) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def _tool() -> Json:
 
 def _object(kind: Any, shared: dict[str, Json]) -> Json:
     """The schema of a dataclass. What it holds of others goes to ``shared`` by name."""
-    keys = [one for member in members(kind) for one in written(member)]
+    keys = [key for member in members(kind) for key in written(member)]
     return {
         "type": "object",
         "description": one_line(kind.__doc__ or ""),
@@ -112,26 +112,26 @@ def _schema_of(kind: PlainKind, shared: dict[str, Json]) -> Json:
         reference = {"$ref": f"#/$defs/{name}"}
         return {"anyOf": [reference, {"type": "null"}]} if kind.is_optional else reference
     if kind.origin is tuple:
-        found = _type("array", kind)
-        found["items"] = _schema_of(kind.arguments[0], shared)
+        schema = _type("array", kind)
+        schema["items"] = _schema_of(kind.arguments[0], shared)
         if not kind.is_series:
-            found |= {"minItems": len(kind.arguments), "maxItems": len(kind.arguments)}
-        return found
+            schema |= {"minItems": len(kind.arguments), "maxItems": len(kind.arguments)}
+        return schema
     if kind.origin is Mapping:
-        found = _type("object", kind)
+        schema = _type("object", kind)
         if kind.arguments[1].bare is not object:
-            found["additionalProperties"] = _schema_of(kind.arguments[1], shared)
-        return found
+            schema["additionalProperties"] = _schema_of(kind.arguments[1], shared)
+        return schema
     return _scalar(kind)
 
 
 def _scalar(kind: PlainKind) -> Json:
-    found = _type(_SCALARS[kind.bare], kind)
+    schema = _type(_SCALARS[kind.bare], kind)
     if choice := kind.mark(OneOf):
-        found["enum"] = [*choice.values, *([None] if kind.is_optional else [])]
+        schema["enum"] = [*choice.values, *([None] if kind.is_optional else [])]
     if least := kind.mark(Least):
-        found["minimum"] = least.value
-    return found
+        schema["minimum"] = least.value
+    return schema
 
 
 def _name_of(kind: PlainKind) -> str | None:

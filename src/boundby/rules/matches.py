@@ -35,16 +35,18 @@ def look(
     asked = sorted((rule for rule in rules if rule.id not in disabled), key=lambda rule: (rule.is_last, rule.id))
     if is_moot:
         return Matches(
-            (), tuple(NotChecked(one, _MOOT, could_matter=False) for one in sorted(rule.id for rule in asked)), 0
+            (),
+            tuple(NotChecked(rule_id, _MOOT, could_matter=False) for rule_id in sorted(rule.id for rule in asked)),
+            0,
         )
     matched: list[tuple[Rule, Match]] = []
     not_checked: list[NotChecked] = []
     for rule in asked:
-        found = _tried(context, rule)
-        if isinstance(found, NotChecked):
-            not_checked.append(found)
+        outcome = _tried(context, rule)
+        if isinstance(outcome, NotChecked):
+            not_checked.append(outcome)
         else:
-            matched += [(rule, match) for match in found]
+            matched += [(rule, match) for match in outcome]
     return Matches(tuple(matched), tuple(not_checked), len(asked) - len(not_checked))
 
 
@@ -94,8 +96,8 @@ def _why_not(error: BaseException) -> str:
 def failure(error: BaseException) -> str:
     """``the rule failed: KeyError: 'x' (rules/my_rule.py, line 12)``: one line, for whoever wrote the rule."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({'/'.join(Path(frames[-1].filename).parts[-2:])}, line {frames[-1].lineno})" if frames else ""
-    return f"the rule failed: {one_line(error)}{place}"
+    where = f" ({'/'.join(Path(frames[-1].filename).parts[-2:])}, line {frames[-1].lineno})" if frames else ""
+    return f"the rule failed: {one_line(error)}{where}"
 
 
 def one_line(error: BaseException) -> str:

@@ -92,13 +92,13 @@ class Remedy(Struct, frozen=True, kw_only=True):
 
 def common_facts(trace: Trace, *, is_python: bool) -> dict[str, str]:
     """What every row may name: the program's command, the report, and the command that records what the host runs."""
-    known = trace.how_it_runs
-    sample = f"nsys profile --sample=process-tree -t {_traced(trace)} -o run {known}"
+    command = trace.how_it_runs
+    sample = f"nsys profile --sample=process-tree -t {_traced(trace)} -o run {command}"
     if is_python:
-        sample = f"boundby profile -- {known}"
+        sample = f"boundby profile -- {command}"
     if trace.is_told_by_frames:
-        sample = f"boundby profile --with torch --torch-record stacks,shapes -- {known}"
-    return {"program": known, "report": shlex.quote(trace.path), "sample": sample}
+        sample = f"boundby profile --with torch --torch-record stacks,shapes -- {command}"
+    return {"program": command, "report": shlex.quote(trace.path), "sample": sample}
 
 
 def _traced(trace: Trace) -> str:

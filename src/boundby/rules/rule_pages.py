@@ -32,8 +32,8 @@ def pattern_page(key: str, text: str, rules: Iterable[Rule]) -> str:
     """A pattern's page with the rules that look for its causes, ended by a line break."""
     title, _, rest = text.partition("\n")
     shown = re.sub(r"^### ([a-z0-9-]+): (.+)$", r"### \2", rest, flags=re.MULTILINE).strip()
-    mine = [rule for rule in sorted(rules, key=lambda rule: rule.id) if key in rule.takes]
-    listed = "\n".join(f"- `boundby explain {rule.id}`: {rule.title}" for rule in mine)
+    of_pattern = [rule for rule in sorted(rules, key=lambda rule: rule.id) if key in rule.takes]
+    listed = "\n".join(f"- `boundby explain {rule.id}`: {rule.title}" for rule in of_pattern)
     return f"{title} ({key})\n\n{shown}\n" + (f"\n## Rules that look for it\n\n{listed}\n" if listed else "")
 
 

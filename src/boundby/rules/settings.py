@@ -47,12 +47,12 @@ def make_settings(
 
     ``thresholds``: by rule, then by name.
     """
-    known = {rule.id: rule for rule in rules}
+    by_id = {rule.id: rule for rule in rules}
     for name in disable:
-        find_rule(known.values(), name)
+        find_rule(by_id.values(), name)
     changed: dict[tuple[str, str], float] = {}
     for rule_id, values in (thresholds or {}).items():
-        rule = find_rule(known.values(), rule_id)
+        rule = find_rule(by_id.values(), rule_id)
         names = {threshold.name for threshold in rule.thresholds}
         for name, value in values.items():
             if name not in names:
@@ -66,12 +66,12 @@ def make_settings(
 
 def find_rule(rules: Iterable[Rule], name: str, also: Iterable[str] = ()) -> Rule:
     """The rule of this id. Raises RuleError with the nearest ids there are, and the nearest of the words ``also``."""
-    known = {rule.id: rule for rule in rules}
-    if name in known:
-        return known[name]
+    by_id = {rule.id: rule for rule in rules}
+    if name in by_id:
+        return by_id[name]
     import difflib
 
-    words = [*known, *also]
+    words = [*by_id, *also]
     near = difflib.get_close_matches(name, words, n=3, cutoff=0.5) or sorted(
         other for other in words if name and (name in other or other in name)
     )
@@ -99,17 +99,17 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     Raises InputError for a file that cannot be read, and for keys or values that are none of boundby's.
     """
-    file = next((place / FILE for place in (folder, *folder.parents) if (place / FILE).is_file()), None)
+    file = next((parent / FILE for parent in (folder, *folder.parents) if (parent / FILE).is_file()), None)
     data = None if file is None else _read(file)
     if data is None:
         return {}
     tool = data.get("tool", {})
-    found: object = tool.get("boundby", {}) if isinstance(tool, dict) else {}
-    if not isinstance(found, dict):
+    section: object = tool.get("boundby", {}) if isinstance(tool, dict) else {}
+    if not isinstance(section, dict):
         raise InputError(f"[tool.boundby] in {file} is not a table.", "See docs/findings.md.")
-    if unknown := sorted(set(found) - set(_KEYS)):
+    if unknown := sorted(set(section) - set(_KEYS)):
         raise InputError(f"[tool.boundby] in {file} has no key {unknown[0]!r}.", f"Keys: {', '.join(_KEYS)}.")
-    disable, thresholds = found.get("disable", []), found.get("thresholds", {})
+    disable, thresholds = section.get("disable", []), section.get("thresholds", {})
     if not isinstance(disable, list) or not all(isinstance(name, str) for name in disable):
         raise InputError(f"disable in {file} is not a list of rules.", 'Write: disable = ["trace-no-nvtx"].')
     if not isinstance(thresholds, dict) or not all(isinstance(values, dict) for values in thresholds.values()):

@@ -280,8 +280,8 @@ def _problems(program: Program) -> Iterator[str]:
         yield "a program needs a process, and a process a thread"
     for process in program.processes:
         for thread in process.threads:
-            for found in walk(thread.body):
-                yield from (f"{found!r}: {problem}" for problem in _faults(found))
+            for instruction in walk(thread.body):
+                yield from (f"{instruction!r}: {problem}" for problem in _faults(instruction))
 
 
 def _faults(found: Instruction) -> Iterator[str]:

@@ -37,8 +37,8 @@ def write_kineto(run: Run, path: Path, *, with_stack: bool = True, process: int 
     """Write one process of a run, whole or not at all and over nothing that is there; compressed if its name ends in
     .gz. Raises OutputError."""
     text = json.dumps(to_kineto(run, with_stack=with_stack, process=process), indent=1).encode()
-    with new_file(path) as place:
-        place.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    with new_file(path) as temporary:
+        temporary.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
     return path
 
 
@@ -53,8 +53,8 @@ def to_kineto(run: Run, *, with_stack: bool = True, process: int = 0) -> dict[st
             events += _events(table, row, export.rows)
     if with_stack:
         events += _frames(run, process)
-    mine = [event for event in events if event.pop("of", pid) == pid]
-    devices = sorted({event["args"]["device"] for event in mine if "device" in event.get("args", {})})
+    own = [event for event in events if event.pop("of", pid) == pid]
+    devices = sorted({event["args"]["device"] for event in own if "device" in event.get("args", {})})
     properties = {
         "name": GPU_NAME,
         "numSms": GPU_FACTS["smCount"],
@@ -72,7 +72,7 @@ def to_kineto(run: Run, *, with_stack: bool = True, process: int = 0) -> dict[st
         "with_stack": int(with_stack),
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 1_700_000_000_000_000_000,
-        "traceEvents": mine,
+        "traceEvents": own,
     }
 
 
@@ -115,7 +115,7 @@ def _sync(value: dict[str, Any], rows: dict[str, list[Row]]) -> dict[str, Any]:
     """A wait of the host or of a stream; of the latter also which record it waits for."""
     stream = -1 if value["streamId"] == NO_STREAM else value["streamId"]
     kind = ("Event Sync", "Stream Sync", "Context Sync", "Stream Wait Event")[value["syncType"]]
-    told: dict[str, Any] = {"cuda_sync_kind": kind, "stream": stream}
+    arguments: dict[str, Any] = {"cuda_sync_kind": kind, "stream": stream}
     event = value.get("eventId", NO_STREAM)
     if event not in (None, NO_STREAM):
         made = [
@@ -125,29 +125,42 @@ def _sync(value: dict[str, Any], rows: dict[str, list[Row]]) -> dict[str, Any]:
             and row["globalPid"] == value["globalPid"]
             and int(str(row["correlationId"])) < value["correlationId"]
         ]
-        told["wait_on_cuda_event_id"] = event
+        arguments["wait_on_cuda_event_id"] = event
         if made:
             last = max(made, key=lambda row: int(str(row["correlationId"])))
-            told |= {"wait_on_stream": last["streamId"], "wait_on_cuda_event_record_corr_id": last["correlationId"]}
-    return _on_device("cuda_sync", value, kind, told)
+            arguments |= {
+                "wait_on_stream": last["streamId"],
+                "wait_on_cuda_event_record_corr_id": last["correlationId"],
+            }
+    return _on_device("cuda_sync", value, kind, arguments)
 
 
 def _on_host(category: str, row: dict[str, Any], name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     pid, tid = row["globalTid"] >> 24 & 0xFFFFFF, row["globalTid"] & 0xFFFFFF
-    place = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid}
-    return {**place, **_times(row["start"], row["end"]), "args": arguments, "of": pid}
+    event = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid}
+    return {**event, **_times(row["start"], row["end"]), "args": arguments, "of": pid}
 
 
 def _on_device(category: str, row: dict[str, Any], name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    told = {"device": row["deviceId"], "stream": row["streamId"], "correlation": row["correlationId"], **arguments}
-    place = {"ph": "X", "cat": category, "name": name, "pid": row["deviceId"], "tid": row["streamId"]}
-    return {**place, **_times(row["start"], row["end"]), "args": told, "of": row["globalPid"] >> 24 & 0xFFFFFF}
+    arguments_told = {
+        "device": row["deviceId"],
+        "stream": row["streamId"],
+        "correlation": row["correlationId"],
+        **arguments,
+    }
+    event = {"ph": "X", "cat": category, "name": name, "pid": row["deviceId"], "tid": row["streamId"]}
+    return {
+        **event,
+        **_times(row["start"], row["end"]),
+        "args": arguments_told,
+        "of": row["globalPid"] >> 24 & 0xFFFFFF,
+    }
 
 
 def _frames(run: Run, process: int) -> list[dict[str, Any]]:
     """Each thread's Python functions: one around all, and one for each step that is no call."""
     pid = 1000 * (process + 1)
-    found = []
+    events = []
     for at, thread in enumerate(run.script.threads):
         if thread.process != process or not thread.traced:
             continue
@@ -160,9 +173,9 @@ def _frames(run: Run, process: int) -> list[dict[str, Any]]:
                 frame = {Do.SLEEP: SLEEP_FRAME.format(step.text), Do.AWAIT: AWAIT_FRAME}
                 name = frame.get(step.do, WORK_FRAME.format(number + 2))
                 frames.append((name, start, end))
-        place = {"ph": "X", "cat": "python_function", "pid": pid, "tid": pid + thread.number}
-        found += [{**place, "name": name, **_times(low, high), "args": {}, "of": pid} for name, low, high in frames]
-    return found
+        event = {"ph": "X", "cat": "python_function", "pid": pid, "tid": pid + thread.number}
+        events += [{**event, "name": name, **_times(low, high), "args": {}, "of": pid} for name, low, high in frames]
+    return events
 
 
 def _times(start: int, end: int) -> dict[str, float]:

@@ -251,15 +251,15 @@ def realise(program: Program, machine: Machine | None = None, seed: int = 0) -> 
     machine = machine or Machine()
     written = [
         ScriptThread(
-            *(number, place, thread.name, thread.delegate),
-            _write(process, place, machine, chance),
+            *(number, index, thread.name, thread.delegate),
+            _write(process, index, machine, chance),
             thread.daemon,
             process.traced,
             thread.unseen,
         )
         for number, process in enumerate(program.processes)
-        for place, thread in enumerate(process.threads)
-        for chance in [random.Random(f"{seed} {number} {place}")]
+        for index, thread in enumerate(process.threads)
+        for chance in [random.Random(f"{seed} {number} {index}")]
     ]
     return Script(program, machine, tuple(written), machine.queue_limit)
 
@@ -281,19 +281,19 @@ class _Writer:
         self.streams: dict[int, int] = {}  # what the thread means by a number, where it made the stream
 
     def body(self, body: Sequence[Instruction], path: Path, turn: int) -> Iterator[Step]:
-        for found in body:
-            if isinstance(found, Loop):
-                for inner in range(found.n):
-                    yield from self.body(found.body, path, inner)
-            elif isinstance(found, Range):
-                inside = (*path, found.name.replace("{i}", "*"))
-                name = found.name.replace("{i}", str(turn))
+        for instruction in body:
+            if isinstance(instruction, Loop):
+                for inner in range(instruction.n):
+                    yield from self.body(instruction.body, path, inner)
+            elif isinstance(instruction, Range):
+                inside = (*path, instruction.name.replace("{i}", "*"))
+                name = instruction.name.replace("{i}", str(turn))
                 cost = self.machine.range_ns
-                yield Step(Do.PUSH, inside, cost, text=name, domain=found.domain)
-                yield from self.body(found.body, inside, turn)
-                yield Step(Do.POP, inside, cost, text=name, domain=found.domain)
+                yield Step(Do.PUSH, inside, cost, text=name, domain=instruction.domain)
+                yield from self.body(instruction.body, inside, turn)
+                yield Step(Do.POP, inside, cost, text=name, domain=instruction.domain)
             else:
-                yield self.step(found, path, turn)
+                yield self.step(instruction, path, turn)
 
     def step(self, found: Instruction, path: Path, turn: int) -> Step:
         machine = self.machine
@@ -721,8 +721,8 @@ class _Simulation:
         tails = self.tails.get((host.process, step.device), {})
         if step.wait == Wait.DEVICE:
             return tails.values()
-        found = self.events.get((host.process, step.text)) if step.wait == Wait.EVENT else tails.get(step.stream)
-        return (found,) if found is not None else ()
+        target = self.events.get((host.process, step.text)) if step.wait == Wait.EVENT else tails.get(step.stream)
+        return (target,) if target is not None else ()
 
     def wait_for(self, host: _Host, targets: Iterable[Task]) -> bool:
         for task in targets:

@@ -143,13 +143,13 @@ def tables(generation: str) -> dict[str, tuple[ExportColumn, ...]]:
 
 def tables_of(declared: Mapping[str, str], generation: str) -> dict[str, tuple[ExportColumn, ...]]:
     """What a generation has of declared tables."""
-    found = {}
+    columns_of = {}
     for word, text in declared.items():
         name, _, generations = word.partition("@")
         if _covers(generations, generation):
             columns = (ExportColumn(column) for column in text.split())
-            found[name] = tuple(column for column in columns if _covers(column.generations, generation))
-    return found
+            columns_of[name] = tuple(column for column in columns if _covers(column.generations, generation))
+    return columns_of
 
 
 def _covers(generations: str, generation: str) -> bool:
@@ -167,7 +167,13 @@ Row = dict[str, Value]
 
 def write_tables(path: Path, schema: Mapping[str, tuple[ExportColumn, ...]], rows: Mapping[str, list[Row]]) -> Path:
     """Write the file: of a schema's tables those that have rows, in its order. Gives the path."""
-    names = (str(value) for found in rows.values() for row in found for value in row.values() if type(value) is Name)
+    names = (
+        str(value)
+        for table_rows in rows.values()
+        for row in table_rows
+        for value in row.values()
+        if type(value) is Name
+    )
     texts = {text: number for number, text in enumerate(dict.fromkeys(names), start=1)}
     strings: list[Row] = [{"id": number, "value": text} for text, number in texts.items()]
     path.unlink(missing_ok=True)
@@ -175,9 +181,9 @@ def write_tables(path: Path, schema: Mapping[str, tuple[ExportColumn, ...]], row
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN")
         for table, columns in schema.items():
-            if found := strings if table == "StringIds" else rows.get(table, []):
+            if table_rows := strings if table == "StringIds" else rows.get(table, []):
                 create_table(connection, table, columns)
-                _fill_table(connection, table, columns, found, texts)
+                _fill_table(connection, table, columns, table_rows, texts)
         connection.execute("COMMIT")
     return path
 
@@ -196,10 +202,10 @@ def _fill_table(
     texts: Mapping[str, int],
 ) -> None:
     def value(row: Row, column: ExportColumn) -> Value:
-        found = row.get(column.name)
-        if found is None:
+        cell = row.get(column.name)
+        if cell is None:
             return column.filler()
-        return texts[found] if type(found) is Name else found
+        return texts[cell] if type(cell) is Name else cell
 
     marks = ", ".join("?" for _ in columns)
     values = ([value(row, column) for column in columns] for row in rows)
@@ -326,13 +332,13 @@ class RunExport:
 
     def record(self, call: CallRow, event: int, *, device: int = 0, stream: int = 7) -> Row:
         """What a cudaEventRecord call records."""
-        place = _operation(call, 0, 0, device, stream)
-        return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **place, eventId=event)
+        columns = _operation(call, 0, 0, device, stream)
+        return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **columns, eventId=event)
 
     def stream_wait(self, call: CallRow, start: int, end: int, event: int, *, device: int = 0, stream: int = 7) -> Row:
         """What a cudaStreamWaitEvent call makes a stream wait for. The row spans the call, not the wait."""
-        place = _sync(call, start, end, device, stream)
-        return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **place, syncType=_STREAM_WAIT, eventId=event)
+        columns = _sync(call, start, end, device, stream)
+        return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **columns, syncType=_STREAM_WAIT, eventId=event)
 
     def kernel(
         self,
@@ -347,17 +353,17 @@ class RunExport:
         shape: tuple[int, int, int] | None = None,
     ) -> Row:
         """A kernel. A launch of a graph may own many. ``shape``: blocks, threads of each, registers of each thread."""
-        told = {}
+        shape_columns = {}
         if shape is not None:
-            told = {"gridX": shape[0], "blockX": shape[1], "registersPerThread": shape[2]}
-            told |= dict.fromkeys(("gridY", "gridZ", "blockY", "blockZ"), 1)
+            shape_columns = {"gridX": shape[0], "blockX": shape[1], "registersPerThread": shape[2]}
+            shape_columns |= dict.fromkeys(("gridY", "gridZ", "blockY", "blockZ"), 1)
         return self.row(
             "CUPTI_ACTIVITY_KIND_KERNEL",
             **_operation(call, start, end, device, stream),
             demangledName=Name(name),
             shortName=Name(re.sub(r"^void |[<(].*", "", name)),
             graphNodeId=graph_node,
-            **{"gridX": 1, "blockX": 128, **told},
+            **{"gridX": 1, "blockX": 128, **shape_columns},
         )
 
     def memcpy(
@@ -396,13 +402,13 @@ class RunExport:
         device: int = 0,
         stream: int = 7,
     ) -> Row:
-        place = _operation(call, start, end, device, stream)
-        return self.row("CUPTI_ACTIVITY_KIND_MEMSET", **place, bytes=bytes, memKind=MEMORY_KINDS["device"])
+        columns = _operation(call, start, end, device, stream)
+        return self.row("CUPTI_ACTIVITY_KIND_MEMSET", **columns, bytes=bytes, memKind=MEMORY_KINDS["device"])
 
     def graph(self, call: CallRow | ExportedThread, start: int, end: int, *, device: int = 0, stream: int = 7) -> Row:
         """A CUDA graph traced as one operation (schema 2022 on)."""
-        place = _operation(call, start, end, device, stream)
-        return self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **place, graphId=1, graphExecId=2)
+        columns = _operation(call, start, end, device, stream)
+        return self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **columns, graphId=1, graphExecId=2)
 
     def graph_node(self, thread: ExportedThread, time: int, node: int, original: int | None = None) -> Row:
         """A node of a CUDA graph was made, from an original where the graph is a copy."""
@@ -441,11 +447,11 @@ class RunExport:
 
     def _domain(self, thread: ExportedThread, start: int, name: str) -> int:
         """Domain ids count per process, from 1."""
-        place = thread.pid, name
-        if place not in self._domains:
-            number = self._domains[place] = 1 + sum(pid == thread.pid for pid, _ in self._domains)
+        key = thread.pid, name
+        if key not in self._domains:
+            number = self._domains[key] = 1 + sum(pid == thread.pid for pid, _ in self._domains)
             self.row("NVTX_EVENTS", start=start, eventType=75, text=name, globalTid=thread.global_tid, domainId=number)
-        return self._domains[place]
+        return self._domains[key]
 
     def osrt(self, thread: ExportedThread, start: int, end: int, name: str) -> None:
         """An OS runtime call."""
@@ -469,7 +475,7 @@ class RunExport:
 
     def complete(self, schema: str) -> dict[str, list[Row]]:
         """The rows of a schema, with what the exporter itself would add."""
-        rows = {table: list(found) for table, found in self.rows.items()}
+        rows = {table: list(table_rows) for table, table_rows in self.rows.items()}
         for row in rows.pop("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", []):
             coded = {**row, "syncType": SYNC_CODES[schema][int(row["syncType"] or 0)]}
             rows.setdefault("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", []).append(coded)
@@ -502,8 +508,8 @@ class RunExport:
 
 def _operation(call: CallRow | ExportedThread, start: int, end: int, device: int, stream: int) -> Row:
     thread, correlation = (call, 0) if isinstance(call, ExportedThread) else (call.thread, call.correlation)
-    place: Row = {"start": start, "end": end, "deviceId": device, "contextId": 1 + device, "streamId": stream}
-    return {**place, "correlationId": correlation, "globalPid": thread.global_pid}
+    columns: Row = {"start": start, "end": end, "deviceId": device, "contextId": 1 + device, "streamId": stream}
+    return {**columns, "correlationId": correlation, "globalPid": thread.global_pid}
 
 
 def _sync(call: CallRow, start: int, end: int, device: int, stream: int) -> Row:
@@ -566,8 +572,8 @@ def write_export(run: Run, path: Path, schema: str = "2023", capture: Capture | 
     """Write a run as an export, whole or not at all and over nothing that is there. Raises OutputError."""
     if schema not in GENERATIONS:
         raise OutputError(f"There is no schema {schema}.", f"Choose one of {', '.join(GENERATIONS)}.")
-    with new_file(path) as place:
-        to_export(run, capture).write(place, schema)
+    with new_file(path) as temporary:
+        to_export(run, capture).write(temporary, schema)
     return path
 
 
@@ -579,9 +585,9 @@ def new_file(path: Path) -> Iterator[Path]:
         if os.path.lexists(path):
             raise FileExistsError
         with tempfile.TemporaryDirectory(prefix=".boundby-", dir=path.parent) as folder:
-            place = Path(folder) / "export.sqlite"
-            yield place
-            give_name(place, path)
+            temporary = Path(folder) / "export.sqlite"
+            yield temporary
+            give_name(temporary, path)
     except FileExistsError:
         raise OutputError(f"{path} is already there.", "Choose another name, or remove it.") from None
     except OSError as error:
@@ -600,7 +606,7 @@ class _Exporter:
             {"EXPORT_PRODUCT_NAME": PRODUCT, "SIMULATED": f"by boundby {__version__}: {program.name}"},
         )
         self.clock = random.Random("clock")  # the error of device times is no part of what happened
-        self.operations = {(one.thread, one.step): one for one in run.operations}
+        self.operations = {(operation.thread, operation.step): operation for operation in run.operations}
         self.events: dict[tuple[int, str], int] = {}
         self.graphs: dict[tuple[int, tuple[Node, ...]], int] = {}  # the number of each one's first node
         self.captured_ns = -_NODE_NS  # before this the next graph was captured
@@ -623,25 +629,27 @@ class _Exporter:
 
     def write_thread(self, at: int, thread: ScriptThread) -> None:
         pid = FIRST_PID * (thread.process + 1)
-        place = self.export.thread(pid, pid + thread.number, thread.name)
+        thread_id = self.export.thread(pid, pid + thread.number, thread.name)
         starts, ends = self.run.start_ns[at], [min(end, self.over) for end in self.run.end_ns[at]]
         if self.capture.sched and not thread.unseen:
-            self.export.sched(place, 0, True)
+            self.export.sched(thread_id, 0, True)
         open_ranges: list[int] = []
         for number, (step, start, end) in enumerate(zip(thread.steps, starts, ends, strict=False)):
             if step.do in CALLS:
-                self.write_call(place, step, start, end, self.operations.get((at, number)))
+                self.write_call(thread_id, step, start, end, self.operations.get((at, number)))
                 if not thread.unseen and step.call != PAGE_FAULT:
-                    self.write_wait(place, step, start, end)
+                    self.write_wait(thread_id, step, start, end)
             elif step.do in (Do.SLEEP, Do.AWAIT) and not thread.unseen:
-                self.write_sleep(place, step, start, end)
+                self.write_sleep(thread_id, step, start, end)
             elif step.do == Do.PUSH:
                 open_ranges.append(start)
             elif step.do == Do.POP and self.capture.nvtx:
                 registered = self.capture.registered_ranges
-                self.export.nvtx(place, open_ranges.pop(), end, step.text, domain=step.domain, registered=registered)
+                self.export.nvtx(
+                    thread_id, open_ranges.pop(), end, step.text, domain=step.domain, registered=registered
+                )
         if self.capture.sched and not thread.unseen:
-            self.export.sched(place, ends[-1] if ends else 0, False)
+            self.export.sched(thread_id, ends[-1] if ends else 0, False)
 
     def write_call(self, place: ExportedThread, step: Step, start: int, end: int, operation: Executed | None) -> None:
         if step.call == PAGE_FAULT:

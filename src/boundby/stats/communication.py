@@ -48,7 +48,7 @@ class _Communication(Struct, frozen=True):
 
     def by(self, group: npt.NDArray[np.integer], which: _Rows, groups: int) -> _Times:
         """Times of groups. ``which``: an operation of this device, once for each group that it is in."""
-        used, place = np.unique(group, return_inverse=True)
+        used, position = np.unique(group, return_inverse=True)
         low, span = (
             int(self.start_ns.min(initial=0)),
             int(self.end_ns.max(initial=0) - self.start_ns.min(initial=0)) + 1,
@@ -56,9 +56,9 @@ class _Communication(Struct, frozen=True):
         total, exposed = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
         at_once = max(FURTHEST_NS // span, 1)  # groups lie one after the other on one line of time
         for first in range(0, len(used), at_once):
-            mine = (place >= first) & (place < first + at_once)
-            offset = (place[mine] - first) * span - low
-            start, end = union(self.start_ns[which[mine]] + offset, self.end_ns[which[mine]] + offset)
+            is_here = (position >= first) & (position < first + at_once)
+            offset = (position[is_here] - first) * span - low
+            start, end = union(self.start_ns[which[is_here]] + offset, self.end_ns[which[is_here]] + offset)
             number, begin = start // span, start % span + low
             hidden = self.computes.within(begin, begin + (end - start))
             of = used[first + number]
@@ -79,8 +79,8 @@ def overlap_of(timeline: Timeline) -> ByPlace[Communication, Communication]:
         if not len(work.rows):
             continue
         region = timeline.launch_region[work.rows].astype(np.int64)
-        found = work.by(*with_ancestors(regions, region), len(regions))
-        total, exposed = total + found.total, exposed + found.exposed
+        numbers_here = work.by(*with_ancestors(regions, region), len(regions))
+        total, exposed = total + numbers_here.total, exposed + numbers_here.exposed
         of_all = work.by(np.zeros(len(region), np.int64), np.arange(len(region)), 1)
         of_device[device.index] = Communication(int(of_all.total[0]), int(of_all.exposed[0]))
         step = step_of(timeline, work.rows, steps)
@@ -93,8 +93,8 @@ def overlap_of(timeline: Timeline) -> ByPlace[Communication, Communication]:
     ]
     if len(steps) and in_steps[0].any():
         number = int(regions.of_range[steps[0]])
-        known = Communication(int(total[number]), int(exposed[number]), _hidden_of_each(*in_steps))
-        of_region[number] = known
+        overlap = Communication(int(total[number]), int(exposed[number]), _hidden_of_each(*in_steps))
+        of_region[number] = overlap
     return ByPlace(of_device, of_region)
 
 
@@ -139,12 +139,12 @@ def sized_collectives(timeline: Timeline) -> SizedCollectives | None:
     rows = np.arange(len(table))[rows_in_windows(timeline.devices)]
     rows = rows[table.collective[rows] >= 0]
     of = table.collective[rows]
-    told = (
+    is_whole = (
         (trace.collective_bytes[of] > 0)
         & (trace.collectives.name[of] >= 0)
         & (table.end_ns[rows] > table.start_ns[rows])
     )
-    rows, of = rows[told], of[told]
+    rows, of = rows[is_whole], of[is_whole]
     if not len(rows):
         return None
     kinds = trace.collectives
@@ -162,7 +162,7 @@ def collectives_by_size(timeline: Timeline) -> tuple[CollectiveSize, ...]:
     if sized is None:
         return ()
     waiting, total = (group_sums(sized.group, ns, len(sized.keys)) for ns in (sized.waiting_ns, sized.length_ns))
-    found = [
+    sizes = [
         CollectiveSize(
             name=trace.names[name],
             ranks=ranks if ranks > 0 else None,
@@ -176,7 +176,12 @@ def collectives_by_size(timeline: Timeline) -> tuple[CollectiveSize, ...]:
         )
         for at, (name, ranks, size) in enumerate(sized.keys.tolist())
     ]
-    return tuple(sorted(found, key=lambda one: (-one.total_ns, one.name, one.ranks or 0, one.bytes))[:TABLE])
+    return tuple(
+        sorted(
+            sizes,
+            key=lambda collective: (-collective.total_ns, collective.name, collective.ranks or 0, collective.bytes),
+        )[:TABLE]
+    )
 
 
 def _needed(keys: npt.NDArray[np.int64], fastest: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

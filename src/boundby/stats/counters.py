@@ -99,10 +99,10 @@ def _covered(sampled: _Sampled, intervals: IntervalSet) -> Int64Array:
 def _over(sampled: _Sampled, weight_ns: Int64Array) -> Counters | None:
     """The mean over samples of this weight; None where all weigh nothing."""
     sums = np.empty(2 * len(METRIC_COLUMNS) + 2, np.float64)
-    for place, column in enumerate(METRIC_COLUMNS):
+    for index, column in enumerate(METRIC_COLUMNS):
         values = getattr(sampled.table, column)
-        told = np.where(values >= 0, weight_ns, 0)
-        sums[2 * place : 2 * place + 2] = told.sum(), (told * values.astype(np.float64)).sum()
+        covered_ns = np.where(values >= 0, weight_ns, 0)
+        sums[2 * index : 2 * index + 2] = covered_ns.sum(), (covered_ns * values.astype(np.float64)).sum()
     sums[-2:] = weight_ns.sum(), (weight_ns * (weight_ns / sampled.length_ns)).sum()
     return _counters(sums)
 
@@ -112,8 +112,8 @@ def _counters(sums: Float) -> Counters | None:
     if sums[-2] <= 0:
         return None
     values = {
-        column: float(sums[2 * place + 1] / sums[2 * place] / PERCENT) if sums[2 * place] > 0 else None
-        for place, column in enumerate(METRIC_COLUMNS)
+        column: float(sums[2 * index + 1] / sums[2 * index] / PERCENT) if sums[2 * index] > 0 else None
+        for index, column in enumerate(METRIC_COLUMNS)
     }
     alone = min(max(float(sums[-1] / sums[-2]), 0.0), 1.0)  # differences of sums are not exact
     return Counters(sampled_ns=round(sums[-2]), alone_fraction=alone, **values)
@@ -128,13 +128,13 @@ def _kernels(timeline: Timeline, device: DeviceTimeline, sampled: _Sampled) -> t
     distinct = sorted(set(labels))
     group = pick(np.array([distinct.index(label) for label in labels], np.int64), index, 0)
     total = np.bincount(group, (table.end_ns - table.start_ns)[rows], len(distinct)) if len(rows) else np.zeros(0)
-    found = []
+    counters_of = []
     for place in np.lexsort((np.arange(len(distinct)), -total))[:MOST_NAMES].tolist():
-        mine = rows[group == place]
-        counters = _over(sampled, _covered(sampled, union(table.start_ns[mine], table.end_ns[mine])))
+        own = rows[group == place]
+        counters = _over(sampled, _covered(sampled, union(table.start_ns[own], table.end_ns[own])))
         if counters is not None:
-            found.append(KernelCounters(distinct[place], int(total[place]), counters))
-    return tuple(found)
+            counters_of.append(KernelCounters(distinct[place], int(total[place]), counters))
+    return tuple(counters_of)
 
 
 def _add_regions(timeline: Timeline, device: DeviceTimeline, sampled: _Sampled, sums: Float) -> None:
@@ -149,13 +149,13 @@ def _add_regions(timeline: Timeline, device: DeviceTimeline, sampled: _Sampled, 
         """``values``: of each sample, what holds throughout it."""
         before = np.append(0.0, np.cumsum(values * sampled.length_ns))
         values = np.append(values, 0.0)
-        until = [before[place] + values[place] * offset for place, offset in (last, first)]
+        until = [before[index] + values[index] * offset for index, offset in (last, first)]
         sums[:, column] += np.bincount(region, until[0] - until[1], len(sums))
 
-    for place, name in enumerate(METRIC_COLUMNS):
-        told = getattr(sampled.table, name)
-        add(2 * place, (told >= 0).astype(np.float64))
-        add(2 * place + 1, np.maximum(told, 0).astype(np.float64))
+    for index, name in enumerate(METRIC_COLUMNS):
+        values_here = getattr(sampled.table, name)
+        add(2 * index, (values_here >= 0).astype(np.float64))
+        add(2 * index + 1, np.maximum(values_here, 0).astype(np.float64))
     add(2 * len(METRIC_COLUMNS), np.ones(len(sampled.table)))
     add(2 * len(METRIC_COLUMNS) + 1, sampled.busy_fraction)
 
@@ -170,14 +170,14 @@ def _place(sampled: _Sampled, time: Int64Array) -> tuple[npt.NDArray[np.intp], I
 
 def _points(sampled: _Sampled) -> tuple[MetricPoint, ...]:
     parts = np.array_split(np.arange(len(sampled.table)), min(MOST_POINTS, len(sampled.table)))
-    found = []
+    points = []
     for part in parts:
         weight = np.zeros(len(sampled.table), np.int64)
         weight[part] = sampled.length_ns[part]
         counters = _over(sampled, weight)
         if counters is not None:
-            found.append(MetricPoint(int(sampled.table.start_ns[part[0]]), counters))
-    return tuple(found)
+            points.append(MetricPoint(int(sampled.table.start_ns[part[0]]), counters))
+    return tuple(points)
 
 
 # What a framework's allocator, or CUDA's in nsys reports, held of each device over the recording, by region, where
@@ -226,8 +226,8 @@ def _in_use(points: MemoryPoints, rows: npt.NDArray[np.intp]) -> Int:
     if points.allocated[rows].any():
         return points.allocated[rows]
     total = np.cumsum(points.delta[rows])
-    found: Int = total - min(int(total.min()), 0)
-    return found
+    held: Int = total - min(int(total.min()), 0)
+    return held
 
 
 def _held(points: MemoryPoints, rows: npt.NDArray[np.intp], peak: int) -> npt.NDArray[np.intp]:
@@ -237,8 +237,8 @@ def _held(points: MemoryPoints, rows: npt.NDArray[np.intp], peak: int) -> npt.ND
     alike = np.append(address[order][1:] == address[order][:-1], False)
     released = np.full(len(rows), _NEVER, np.int64)
     released[order] = np.where(alike, np.append(order[1:], 0), _NEVER)  # by whatever comes next at this address
-    place = np.arange(len(rows))
-    return np.flatnonzero((delta > 0) & (place <= peak) & (released > peak))
+    position = np.arange(len(rows))
+    return np.flatnonzero((delta > 0) & (position <= peak) & (released > peak))
 
 
 def _memory_of(

@@ -67,13 +67,13 @@ def operations_in_windows(timeline: Timeline, devices: Sequence[DeviceTimeline])
     for device in devices:
         rows, table = device.operations.rows, device.operations.table
         call = calls.of_operation[rows]
-        launch, known, inside = pick(calls.start_ns, call, 0), as_rows(call >= 0), as_rows(device.is_inside)
-        depth = queue_depth(launch[known], table.start_ns[known])
+        launch, has_call, inside = pick(calls.start_ns, call, 0), as_rows(call >= 0), as_rows(device.is_inside)
+        depth = queue_depth(launch[has_call], table.start_ns[has_call])
         latency = np.subtract(table.start_ns, launch, out=launch)
         np.maximum(latency, 0, out=latency)
         if len(depth) < len(latency):
             some, depth = depth, np.full(len(latency), -1, np.int64)
-            depth[known] = some
+            depth[has_call] = some
             latency[call < 0] = -1
         latencies.append(latency[inside])
         depths.append(depth[inside])
@@ -104,10 +104,10 @@ def kernel_figures(timeline: Timeline, chosen: OperationSet) -> KernelFigures:
     kernel, graph, launched = (
         as_rows(which) for which in (kind == OpKind.KERNEL, kind == OpKind.GRAPH, chosen.latency_ns >= 0)
     )
-    known = tally(chosen.region, kind, start, end)
+    tallied = tally(chosen.region, kind, start, end)
     (operations, _), (count, total), (graphs, graph_ns) = (
-        [regions.accumulate(values) for values in known.by_group(len(regions), which)]
-        for which in (slice(None), known.label == OpKind.KERNEL, known.label == OpKind.GRAPH)
+        [regions.accumulate(values) for values in tallied.by_group(len(regions), which)]
+        for which in (slice(None), tallied.label == OpKind.KERNEL, tallied.label == OpKind.GRAPH)
     )
     of_launched = Grouped(regions, chosen.region[launched])
     is_same = isinstance(kernel, slice) and isinstance(launched, slice) and kernel == launched
@@ -143,10 +143,10 @@ def copies_by_region(timeline: Timeline, chosen: OperationSet) -> list[dict[str,
     )
     table, of_copy = timeline.trace.operations.take(rows), chosen.region[copies]
     for direction, key in DIRECTION_KEY.items():
-        mine = table.direction == direction
-        if not mine.any():
+        is_own = table.direction == direction
+        if not is_own.any():
             continue
-        part, region = table.take(mine), of_copy[mine]
+        part, region = table.take(is_own), of_copy[is_own]
         small = part.bytes <= SMALL_COPY_BYTES
         count, size = sums(regions, region), sums(regions, region, part.bytes)
         time = sums(regions, region, part.end_ns - part.start_ns)
@@ -169,14 +169,14 @@ def copies_by_region(timeline: Timeline, chosen: OperationSet) -> list[dict[str,
 def _bytes_by_memory(
     regions: Regions, region: Int, source: npt.NDArray[np.int8], target: npt.NDArray[np.int8], size: Int
 ) -> dict[str, Int]:
-    found = {}
+    by_memory = {}
     for kind in MemoryKind:
         for other in MemoryKind:
-            mine = (source == kind) & (target == other)
-            if mine.any():
+            is_own = (source == kind) & (target == other)
+            if is_own.any():
                 label = f"{kind.name.lower()} -> {other.name.lower()}"
-                found[label] = sums(regions, region[mine], size[mine])
-    return found
+                by_memory[label] = sums(regions, region[is_own], size[is_own])
+    return by_memory
 
 
 class ProjectedFigures(Struct, frozen=True):
@@ -213,15 +213,15 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
         some, on_host = high > low, (host_high > host_low) & np.isin(process, unique(table.process))
         where, low, high = region[some], low[some], high[some]
         host_low, host_high = host_low[on_host], host_high[on_host]
-        found = intervals_in(idle, np.append(low, host_low), np.append(high, host_high))
-        count, gap_ns, longest = (column[: len(low)] for column in found)
+        inside = intervals_in(idle, np.append(low, host_low), np.append(high, host_high))
+        count, gap_ns, longest = (column[: len(low)] for column in inside)
         total["projected_busy_ns"] += group_sums(where, high - low - gap_ns, size)
         total["projected_ns"] += group_sums(where, high - low, size)
         total["gap_count"] += group_sums(where, count, size)
         total["gap_ns"] += group_sums(where, gap_ns, size)
         np.maximum.at(total["longest_gap_ns"], where, longest)
         total["short_gap_ns"] += group_sums(where, intervals_in(_short(device), low, high)[1], size)
-        idle_ns = found[1][len(low) :]
+        idle_ns = inside[1][len(low) :]
         total["host_busy_ns"] += group_sums(region[on_host], host_high - host_low - idle_ns, size)
         total["host_ns"] += group_sums(region[on_host], host_high - host_low, size)
     return ProjectedFigures(**total)
@@ -249,8 +249,8 @@ def top_kernels(timeline: Timeline, chosen: OperationSet) -> list[tuple[Top, ...
     """Of every region, the kernels (and graphs traced as one operation) with most time."""
     table, region = timeline.trace.operations, chosen.region
     name, start, end = table.name[chosen.rows], table.start_ns[chosen.rows], table.end_ns[chosen.rows]
-    mine = as_rows(table.kind[chosen.rows] <= OpKind.GRAPH)
-    return _tops(timeline, tally(region[mine], name[mine], start[mine], end[mine]), kernel_label)
+    is_kernel = as_rows(table.kind[chosen.rows] <= OpKind.GRAPH)
+    return _tops(timeline, tally(region[is_kernel], name[is_kernel], start[is_kernel], end[is_kernel]), kernel_label)
 
 
 def top_calls(timeline: Timeline, called: Tally) -> list[tuple[Top, ...]]:
@@ -273,8 +273,8 @@ def _tops(timeline: Timeline, found: Tally, label: Callable[[str], str]) -> list
     names = [timeline.trace.names[number] if number >= 0 else "" for number in used.tolist()]
     labels = [label(text) if text else GRAPH for text in names]
     distinct = sorted(set(labels))
-    place = {text: number for number, text in enumerate(distinct)}
-    of_row = pick(np.array([place[text] for text in labels], np.int64), index, 0)
+    number_of = {text: number for number, text in enumerate(distinct)}
+    of_row = pick(np.array([number_of[text] for text in labels], np.int64), index, 0)
     inside, which = with_ancestors(timeline.ownership.regions, found.group)
     pairs, of_pair = factorize(inside, of_row[which])
     region, of_row = pairs.T

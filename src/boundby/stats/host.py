@@ -92,14 +92,14 @@ def logical_thread_active(timeline: Timeline, thread: int, low: int, high: int) 
 def cpu_time(timeline: Timeline, thread: int, low: int, high: int) -> tuple[int, int] | None:
     """(on-CPU, known) nanoseconds of a thread in [low, high): by context switches, else by samples."""
     start, end = np.array([low], np.int64), np.array([high], np.int64)
-    found = _cpu(timeline, thread, start, end)
-    return None if found is None else (int(found[0][0]), int(found[1][0]))
+    used = _cpu(timeline, thread, start, end)
+    return None if used is None else (int(used[0][0]), int(used[1][0]))
 
 
 def cpu_time_inside(timeline: Timeline, thread: int, inside: IntervalSet) -> tuple[int, int] | None:
     """CPU time of a thread inside several intervals together, as ``cpu_time`` returns it."""
-    found = _cpu(timeline, thread, inside.start, inside.end)
-    return None if found is None else (int(found[0].sum()), int(found[1].sum()))
+    used = _cpu(timeline, thread, inside.start, inside.end)
+    return None if used is None else (int(used[0].sum()), int(used[1].sum()))
 
 
 def logical_thread_cpu_time(timeline: Timeline, thread: int, low: int, high: int) -> tuple[int, int] | None:
@@ -145,10 +145,10 @@ def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
         region = regions.of_range[rows]
         start, end = trace.ranges.start_ns[rows], trace.ranges.end_ns[rows]
         np.add.at(threads, unique(region), 1)
-        found = _cpu(timeline, thread, start, end)
-        if found is not None:
-            np.add.at(cpu, region, found[0])
-            np.add.at(cpu_of, region, found[1])
+        used = _cpu(timeline, thread, start, end)
+        if used is not None:
+            np.add.at(cpu, region, used[0])
+            np.add.at(cpu_of, region, used[1])
         leader = int(timeline.logical_threads.leader[thread])
         if leader not in active_of:
             active_of[leader] = CoveredTime(logical_thread_active(timeline, leader, low, high))
@@ -234,8 +234,14 @@ def _active_threads(trace: Trace) -> list[int]:
 
 def _within(time: Int, thread: npt.NDArray[np.integer] | int, spans: list[TimeSpan]) -> npt.NDArray[np.bool_]:
     """Whether each event, of its thread, begins in a window that it belongs to."""
-    one = spans[0]
-    if len(time) and len(spans) == 1 and one.threads.all() and time.min() >= one.low_ns and time.max() <= one.high_ns:
+    whole_span = spans[0]
+    if (
+        len(time)
+        and len(spans) == 1
+        and whole_span.threads.all()
+        and time.min() >= whole_span.low_ns
+        and time.max() <= whole_span.high_ns
+    ):
         return np.ones(len(time), bool)
     inside = np.zeros(len(time), bool)
     for span in spans:
@@ -247,13 +253,13 @@ def _within(time: Int, thread: npt.NDArray[np.integer] | int, spans: list[TimeSp
 def _calls_by_region(timeline: Timeline, rows: slice | npt.NDArray[np.intp]) -> tuple[Int, Int, Int, Int]:
     """Of these calls by region: their number, their time, the blocking syncs among them, the time waited in those."""
     calls, waits, regions = timeline.calls, timeline.waits, timeline.ownership.regions
-    found = tally(timeline.call_region[rows], waits.is_sync[rows], calls.start_ns[rows], calls.end_ns[rows])
-    syncs, _ = found.by_group(len(regions), found.label > 0)
+    tallied = tally(timeline.call_region[rows], waits.is_sync[rows], calls.start_ns[rows], calls.end_ns[rows])
+    syncs, _ = tallied.by_group(len(regions), tallied.label > 0)
     is_counted = np.zeros(len(calls), bool)
     is_counted[rows] = waits.is_sync[rows]
     blocked = is_counted[waits.rows]
     blocked_ns = group_sums(timeline.call_region[waits.rows[blocked]], waits.ns[0][blocked], len(regions))
-    number, total, syncs, blocked_ns = map(regions.accumulate, (*found.by_group(len(regions)), syncs, blocked_ns))
+    number, total, syncs, blocked_ns = map(regions.accumulate, (*tallied.by_group(len(regions)), syncs, blocked_ns))
     return number, total, syncs, blocked_ns
 
 
@@ -264,9 +270,9 @@ def _count_os_calls(timeline: Timeline, thread: int, spans: list[TimeSpan], own:
         if evidence.off_cpu is not None:
             asleep = intersect(asleep, evidence.asleep)
         row = timeline.ownership.ranges_at(thread, asleep.start)
-        mine = (row >= 0) & (ranges.thread[np.maximum(row, 0)] == thread) if len(ranges) else row >= 0
-        mine &= _within(asleep.start, thread, spans)
-        np.add.at(own[what], timeline.ownership.region_of(row[mine]), (asleep.end - asleep.start)[mine])
+        is_own = (row >= 0) & (ranges.thread[np.maximum(row, 0)] == thread) if len(ranges) else row >= 0
+        is_own &= _within(asleep.start, thread, spans)
+        np.add.at(own[what], timeline.ownership.region_of(row[is_own]), (asleep.end - asleep.start)[is_own])
 
 
 def _idle_on(timeline: Timeline) -> dict[str, Int]:
@@ -276,17 +282,17 @@ def _idle_on(timeline: Timeline) -> dict[str, Int]:
     for segments in (*(d.segments for d in timeline.devices), *(t.segments for t in timeline.threads)):
         blocked = np.flatnonzero(segments.cause == Cause.HOST_BLOCKED)
         for thread in unique(segments.thread[blocked]).tolist():
-            mine = blocked[segments.thread[blocked] == thread]
-            idle = IntervalSet(segments.start_ns[mine], segments.end_ns[mine])
+            own = blocked[segments.thread[blocked] == thread]
+            idle = IntervalSet(segments.start_ns[own], segments.end_ns[own])
             rest = idle.end - idle.start
             for what, asleep in sleeps_of(timeline.trace, thread).items():
                 pieces = overlay(idle, asleep)
-                region = segments.region[mine[pieces.left]].astype(np.int64)
+                region = segments.region[own[pieces.left]].astype(np.int64)
                 np.add.at(total[what], region, pieces.end - pieces.start)
                 np.subtract.at(rest, pieces.left, pieces.end - pieces.start)
             np.add.at(
                 total["unknown"],
-                segments.region[mine].astype(np.int64),
+                segments.region[own].astype(np.int64),
                 np.maximum(rest, 0),
             )
     return total
@@ -294,18 +300,18 @@ def _idle_on(timeline: Timeline) -> dict[str, Int]:
 
 def waited_in(timeline: Timeline, segments: Segments) -> dict[str, int]:
     """Of an account's blocked time, nanoseconds in calls that wait for other ranks, by their names, longest first."""
-    trace, found = timeline.trace, dict[str, int]()
+    trace, times = timeline.trace, dict[str, int]()
     blocked = np.flatnonzero(segments.cause == Cause.HOST_BLOCKED)
     for thread in unique(segments.thread[blocked]).tolist() if len(trace.messages) else ():
-        mine = blocked[segments.thread[blocked] == thread]
-        inside = CoveredTime(union(segments.start_ns[mine], segments.end_ns[mine]))
+        own = blocked[segments.thread[blocked] == thread]
+        inside = CoveredTime(union(segments.start_ns[own], segments.end_ns[own]))
         calls = trace.messages.of_thread(thread)
         waits = calls.take(is_any(trace.message_kind[calls.name], WAITING))
         used, which = ranked(waits.name)
         spent = group_sums(which, inside.within(waits.start_ns, waits.end_ns), len(used))
         for number, ns in zip(used.tolist(), spent.tolist(), strict=True):
-            found[trace.names[number]] = found.get(trace.names[number], 0) + ns
-    return dict(sorted(((name, ns) for name, ns in found.items() if ns), key=lambda one: (-one[1], one[0])))
+            times[trace.names[number]] = times.get(trace.names[number], 0) + ns
+    return dict(sorted(((name, ns) for name, ns in times.items() if ns), key=lambda item: (-item[1], item[0])))
 
 
 def launching_thread(calls: Calls, device: DeviceTimeline) -> int | None:
@@ -365,7 +371,9 @@ def preempted(timeline: Timeline, segments: Segments) -> Int:
 def _of_accounts(timeline: Timeline, part: Callable[[Timeline, Segments], Int]) -> Int:
     """A sum per region over the accounts of all devices (without GPU work: of all threads), with descendants."""
     regions, total = timeline.ownership.regions, np.zeros(len(timeline.ownership.regions), np.int64)
-    for segments in [one.segments for one in timeline.devices] + [one.segments for one in timeline.threads]:
+    for segments in [account.segments for account in timeline.devices] + [
+        account.segments for account in timeline.threads
+    ]:
         total += part(timeline, segments)
     return regions.accumulate(total)
 
@@ -386,9 +394,9 @@ def paged_gaps(timeline: Timeline, device: DeviceTimeline) -> BoolArray:
     read_back[trace.migrations(Paging.READ_BACK)] = True
     ends_it = pick(read_back, gaps.operation, False)
     follows = np.append(False, ends_it[:-1])[: len(ends_it)]
-    longest_ns = max(one.high_ns - one.low_ns for one in timeline.devices)
-    found: BoolArray = ends_it & follows & (gaps.length_ns < SMALL * longest_ns)
-    return found
+    longest_ns = max(gpu.high_ns - gpu.low_ns for gpu in timeline.devices)
+    is_paged: BoolArray = ends_it & follows & (gaps.length_ns < SMALL * longest_ns)
+    return is_paged
 
 
 def paging(timeline: Timeline, segments: Segments) -> Int:
@@ -427,9 +435,9 @@ def _of_account(timeline: Timeline, segments: Segments, cause: Cause, of: Callab
     for thread in unique(segments.thread[own]).tolist():
         if thread < 0 or not len((spans := of(thread)).start):
             continue
-        mine = own[segments.thread[own] == thread]
-        pieces = overlay(IntervalSet(segments.start_ns[mine], segments.end_ns[mine]), spans)
-        np.add.at(total, segments.region[mine[pieces.left]], pieces.end - pieces.start)
+        own_pieces = own[segments.thread[own] == thread]
+        pieces = overlay(IntervalSet(segments.start_ns[own_pieces], segments.end_ns[own_pieces]), spans)
+        np.add.at(total, segments.region[own_pieces[pieces.left]], pieces.end - pieces.start)
     return total
 
 
@@ -457,15 +465,15 @@ def _waits_for_nobody(timeline: Timeline, thread: int) -> IntervalSet:
 def blocked_inside(timeline: Timeline, thread: int, covered: IntervalSet) -> dict[str, int]:
     """How long a thread slept inside the given times, by what for, longest first."""
     evidence = timeline.host_state.evidence(thread)
-    found = {}
+    times = {}
     for what, asleep in sleeps_of(timeline.trace, thread).items():
         if evidence.off_cpu is not None:
             asleep = intersect(asleep, evidence.asleep)
-        found[what] = intersect(asleep, covered).total
+        times[what] = intersect(asleep, covered).total
     asleep_ns = intersect(evidence.asleep, covered).total
-    if asleep_ns > sum(found.values()):
-        found["unknown"] = asleep_ns - sum(found.values())
-    return dict(sorted(((k, v) for k, v in found.items() if v), key=lambda item: (-item[1], item[0])))
+    if asleep_ns > sum(times.values()):
+        times["unknown"] = asleep_ns - sum(times.values())
+    return dict(sorted(((k, v) for k, v in times.items() if v), key=lambda item: (-item[1], item[0])))
 
 
 # What all threads of a process do from a region's first instance to the end of its last: of a step more than lies
@@ -479,15 +487,15 @@ def meanwhile(timeline: Timeline) -> list[Meanwhile | None]:
     process = timeline.trace.process_of_thread[ranges.thread[rows]]
     total, seen = np.zeros((len(regions), 4), np.int64), np.zeros(len(regions), bool)
     for number in unique(process).tolist():
-        mine = rows[process == number]
-        region = regions.of_range[mine]
+        own = rows[process == number]
+        region = regions.of_range[own]
         first, last = np.full(len(regions), np.iinfo(np.int64).max), np.full(len(regions), np.iinfo(np.int64).min)
-        np.minimum.at(first, region, ranges.start_ns[mine])
-        np.maximum.at(last, region, ranges.end_ns[mine])
+        np.minimum.at(first, region, ranges.start_ns[own])
+        np.maximum.at(last, region, ranges.end_ns[own])
         there = unique(region)
-        for place, times in enumerate(_times(timeline, number)):
+        for index, times in enumerate(_times(timeline, number)):
             upto = np.searchsorted(times, last[there], side="left")
-            total[there, place] += upto - np.searchsorted(times, first[there], side="left")
+            total[there, index] += upto - np.searchsorted(times, first[there], side="left")
         seen[there] = True
     return [
         Meanwhile(*counts) if is_seen else None for counts, is_seen in zip(total.tolist(), seen.tolist(), strict=True)

@@ -51,7 +51,7 @@ def with_ancestors(regions: Regions, region: npt.NDArray[np.integer]) -> tuple[I
         inside = region >= 0
         region, which = region[inside], which[inside]
         columns.append((region, which))
-    return np.concatenate([one for one, _ in columns]), np.concatenate([one for _, one in columns])
+    return np.concatenate([column for column, _ in columns]), np.concatenate([column for _, column in columns])
 
 
 class Grouped:
@@ -60,11 +60,11 @@ class Grouped:
     def __init__(self, regions: Regions, region: npt.NDArray[np.integer]) -> None:
         self._regions, self._region = regions, region
         self._count = group_counts(region, len(regions))
-        place, after = regions.preorder
+        position, after = regions.preorder
         at_place = np.zeros(len(regions), np.int64)
-        at_place[place] = self._count
+        at_place[position] = self._count
         begins = np.append(0, np.cumsum(at_place))
-        self._first, self._stop = begins[place], begins[after]
+        self._first, self._stop = begins[position], begins[after]
 
     def quantiles(self, value: npt.NDArray[np.int64], wanted: tuple[float, ...]) -> Float:
         """Quantiles (linear interpolation, as NumPy's default) of each region with its descendants.
@@ -90,8 +90,8 @@ def _of_slices(
     low = np.floor(position).astype(np.intp)
     high = low + (position > low)
     ranks = np.stack((low, high), axis=2).reshape(len(first), 2 * len(wanted))
-    found = order_statistics(value, first, stop, ranks).reshape(*low.shape, 2).astype(float)
-    below, above = found[..., 0], found[..., 1]
+    bounds_of = order_statistics(value, first, stop, ranks).reshape(*low.shape, 2).astype(float)
+    below, above = bounds_of[..., 0], bounds_of[..., 1]
     return np.asarray((below + (above - below) * (position - low)).T)
 
 
@@ -144,10 +144,10 @@ def intervals_in(
     The longest is exact: the two at the edges are clipped, those between come from a sparse table (n log n).
     """
     start, end = intervals
-    found = tuple(np.empty(len(low), np.int64) for _ in range(3))
-    known = int64(start), int64(end), len(start), int64(low), int64(high), len(low)
-    run("boundby_inside", *known, room_for_blocks(len(start)), *found)
-    return found[0], found[1], found[2]
+    inside = tuple(np.empty(len(low), np.int64) for _ in range(3))
+    arguments = int64(start), int64(end), len(start), int64(low), int64(high), len(low)
+    run("boundby_inside", *arguments, room_for_blocks(len(start)), *inside)
+    return inside[0], inside[1], inside[2]
 
 
 # How long each instance of a region took, in order of time: what a comparison of two runs tests its changes with.
@@ -279,13 +279,15 @@ def payloads(timeline: Timeline) -> list[Payload | None]:
         number = ranges.payload[rows]
         counts = number > 0
         each_ns = instance_lengths(timeline, rows)[counts] / number[counts]
-        told = {timeline.trace.names[name] if name >= 0 else "" for name in unique(ranges.payload_name[rows]).tolist()}
+        names_of = {
+            timeline.trace.names[name] if name >= 0 else "" for name in unique(ranges.payload_name[rows]).tolist()
+        }
         of_region[region] = Payload(
             count=len(rows),
             total=float(number.sum()),
             least=float(number.min()),
             most=float(number.max()),
             ns_per_unit=median(each_ns) if len(each_ns) else None,
-            name=told.pop() if len(told) == 1 else "",
+            name=names_of.pop() if len(names_of) == 1 else "",
         )
     return of_region

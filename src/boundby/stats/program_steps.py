@@ -46,16 +46,16 @@ def program_steps(timeline: Timeline) -> _Rows:
 def step_of(timeline: Timeline, rows: _Rows, steps: _Rows) -> Int64Array:
     """The step that launched each operation (rows of the trace's), as its place among them; NOTHING: none did."""
     parent = timeline.ownership.regions.range_parent
-    place = np.full(len(parent) + 1, NOTHING, np.int64)
-    place[steps] = np.arange(len(steps))
+    index_of = np.full(len(parent) + 1, NOTHING, np.int64)
+    index_of[steps] = np.arange(len(steps))
     launched = timeline.launch_range[rows]
     used = unique(launched)  # of millions of operations many have one range
-    above, found = used.astype(np.int64), np.full(len(used), NOTHING, np.int64)
-    while (is_open := (above >= 0) & (found < 0)).any():  # as many turns as ranges are deep
-        found[is_open] = place[above[is_open]]
+    above, step_index = used.astype(np.int64), np.full(len(used), NOTHING, np.int64)
+    while (is_open := (above >= 0) & (step_index < 0)).any():  # as many turns as ranges are deep
+        step_index[is_open] = index_of[above[is_open]]
         above[is_open] = parent[above[is_open]]
     of_range = np.full(len(parent) + 1, NOTHING, np.int64)  # the last: of no range
-    of_range[used] = found
+    of_range[used] = step_index
     return of_range[launched]
 
 
@@ -73,10 +73,10 @@ def steps_by_parts(timeline: Timeline, chosen: OperationSet) -> MeasuredPace:
     steps = program_steps(timeline)
     if not len(steps):
         return MeasuredPace()
-    found = [_of_device(timeline, device, steps, chosen) for device in timeline.devices]
+    measured = [_of_device(timeline, device, steps, chosen) for device in timeline.devices]
     return MeasuredPace(
-        tuple(one for kept, _ in found for one in kept),
-        sum(total_ns for _, total_ns in found),
+        tuple(step for kept, _ in measured for step in kept),
+        sum(total_ns for _, total_ns in measured),
         int(timeline.ownership.regions.of_range[steps[0]]),
     )
 

@@ -86,8 +86,8 @@ def measure_steps(timeline: Timeline) -> MeasuredSteps | None:
     """The steps of the process whose steps work longest; None: no step of a server is found."""
     trace = timeline.trace
     names = [trace.names[number] for number in trace.ranges.name.tolist()]
-    told = {row: step for row, name in enumerate(names) if (step := serving_step(name)) is not None}
-    rows, inmost = _nested(timeline, np.array(sorted(told), np.intp))
+    steps_named = {row: step for row, name in enumerate(names) if (step := serving_step(name)) is not None}
+    rows, inmost = _nested(timeline, np.array(sorted(steps_named), np.intp))
     if not len(rows):
         rows = np.flatnonzero(
             np.array([is_found(domain) for domain in trace.domains] or [False], bool)[trace.ranges.domain]
@@ -97,17 +97,19 @@ def measure_steps(timeline: Timeline) -> MeasuredSteps | None:
         rows = np.flatnonzero(timeline.ownership.regions.of_range == region)
     rows = rows[np.argsort(trace.ranges.start_ns[rows], kind="stable")]
     process = trace.process_of_thread[trace.ranges.thread[rows]]
-    found = [
-        _measured(timeline, device, rows[process == number], told)
+    measured = [
+        _measured(timeline, device, rows[process == number], steps_named)
         for number in unique(process).tolist()
         for device in timeline.devices
     ]
-    every = [one for one in found if one is not None]
+    every = [times for times in measured if times is not None]
     if not every:
         return None
-    best = max(every, key=lambda one: (int(one.busy_ns.sum()), -int(one.ranges[0])))
-    workers = len({int(trace.process_of_thread[trace.ranges.thread[one.ranges[0]]]) for one in every})
-    engines = sorted({told[row].engine for row in inmost.tolist()})  # tools that wrap an engine's steps use other names
+    best = max(every, key=lambda times: (int(times.busy_ns.sum()), -int(times.ranges[0])))
+    workers = len({int(trace.process_of_thread[trace.ranges.thread[times.ranges[0]]]) for times in every})
+    engines = sorted(
+        {steps_named[row].engine for row in inmost.tolist()}
+    )  # tools that wrap an engine's steps use other names
     return replace(best, workers=workers, engines=tuple(engines))
 
 
@@ -186,15 +188,17 @@ def _measured(
     whole = np.bincount(step, end - start, len(rows))[kept]
     steps = tuple(told.get(row) for row in rows[kept].tolist())
     kinds = _kinds(timeline, device, launched, np.searchsorted(kept, step), steps)
-    found = [kind_of_found_step(trace.names[number]) for number in trace.ranges.name[rows[kept]].tolist()]
+    kinds_named = [kind_of_found_step(trace.names[number]) for number in trace.ranges.name[rows[kept]].tolist()]
     asked = [()] * len(kept) if any(told) else _queries(timeline, rows[kept])
     kinds = tuple(
-        own or kind or _kind_of_queries(queries) for own, kind, queries in zip(found, kinds, asked, strict=True)
+        own or kind or _kind_of_queries(queries) for own, kind, queries in zip(kinds_named, kinds, asked, strict=True)
     )
     decoded = _decoded(timeline, device, launched[~is_graph], np.searchsorted(kept, step[~is_graph]), len(kept))
     sizes = tuple(
-        StepSize(one.requests, one.tokens) if one is not None else _size_of_queries(queries) or by_grid
-        for one, queries, by_grid in zip(steps, asked, decoded, strict=True)
+        StepSize(step_told.requests, step_told.tokens)
+        if step_told is not None
+        else _size_of_queries(queries) or by_grid
+        for step_told, queries, by_grid in zip(steps, asked, decoded, strict=True)
     )
     return MeasuredSteps(
         device=device,
@@ -230,8 +234,8 @@ def _ahead(
     order = np.argsort(start, kind="stable")
     start, returned = start[order], np.append(-1, np.maximum.accumulate(end[order]))
     low, high = np.searchsorted(start, closing[:-1]), np.searchsorted(start, begun[1:])
-    found: npt.NDArray[np.bool_] = (begun[1:] < last[:-1]) | ((high > low) & (returned[high] < last[:-1]))
-    return found
+    is_ahead: npt.NDArray[np.bool_] = (begun[1:] < last[:-1]) | ((high > low) & (returned[high] < last[:-1]))
+    return is_ahead
 
 
 def _from_graphs(timeline: Timeline, device: DeviceTimeline) -> npt.NDArray[np.bool_]:
@@ -240,8 +244,8 @@ def _from_graphs(timeline: Timeline, device: DeviceTimeline) -> npt.NDArray[np.b
     call = calls.of_operation[device.operations.rows]
     is_launch = np.array(["GraphLaunch" in name for name in timeline.trace.names], bool)
     by_graph = np.append(is_launch[calls.name], False)[call]
-    found: npt.NDArray[np.bool_] = by_graph | (device.operations.table.kind == OpKind.GRAPH)
-    return found
+    from_graph: npt.NDArray[np.bool_] = by_graph | (device.operations.table.kind == OpKind.GRAPH)
+    return from_graph
 
 
 def _kinds(
@@ -252,8 +256,8 @@ def _kinds(
     told: Sequence[ServingStep | None],
 ) -> tuple[Kind | None, ...]:
     """The kind of each step: by its name, else by its kernels of attention."""
-    if all(one is not None for one in told):
-        return tuple(one.kind for one in told if one is not None)
+    if all(named is not None for named in told):
+        return tuple(named.kind for named in told if named is not None)
     serves = kinds_of_attention(timeline.trace, launched + device.operations.rows.start)
     seen: list[set[Kind]] = [set() for _ in told]
     kinds: tuple[tuple[int, Kind], ...] = ((DECODES, "decode"), (SERVES_PROMPTS, "prefill"))
@@ -261,7 +265,7 @@ def _kinds(
         for at in unique(step[serves == number]).tolist():
             seen[at].add(kind)
     by_kernels = (None if not own else "mixed" if len(own) > 1 else next(iter(own)) for own in seen)
-    return tuple(kind if one is None else one.kind for one, kind in zip(told, by_kernels, strict=True))
+    return tuple(kind if named is None else named.kind for named, kind in zip(told, by_kernels, strict=True))
 
 
 def _decoded(
@@ -271,14 +275,14 @@ def _decoded(
     (``launched``: one by one. Graphs are captured for sizes that batches are padded to.)"""
     table, shapes, names = device.operations.table, timeline.trace.shapes, timeline.trace.names
     dimension = {
-        name: found
+        name: axis
         for name in unique(table.name[launched]).tolist()
-        if name >= 0 and (found := dimension_of_sequences(names[name])) is not None
+        if name >= 0 and (axis := dimension_of_sequences(names[name])) is not None
     }
     seen: list[set[int]] = [set() for _ in range(count)]
-    for name, found in dimension.items():
+    for name, axis in dimension.items():
         rows = np.flatnonzero(table.name[launched] == name)
-        sizes = pick((shapes.grid_x, shapes.grid_y)[found], table.shape[launched[rows]], 0)
+        sizes = pick((shapes.grid_x, shapes.grid_y)[axis], table.shape[launched[rows]], 0)
         for at, size in zip(step[rows].tolist(), sizes.tolist(), strict=True):
             seen[at].add(size)
     return [StepSize(*[*sizes] * 2) if len(sizes) == 1 and 0 not in sizes else StepSize() for sizes in seen]
@@ -295,13 +299,13 @@ def _queries(timeline: Timeline, steps: npt.NDArray[np.intp]) -> list[tuple[_Que
         return [()] * len(steps)
     attends = np.array([name.startswith(_SDPA) for name in trace.names] or [False], bool)
     rows = np.flatnonzero(attends[ranges.name])
-    found: list[tuple[_Query, ...]] = []
+    queries: list[tuple[_Query, ...]] = []
     for step in steps.tolist():
         inside = rows[(ranges.thread[rows] == ranges.thread[step]) & (ranges.start_ns[rows] >= ranges.start_ns[step])]
         inside = inside[ranges.start_ns[inside] < ranges.end_ns[step]]
         asked = {query for row in inside.tolist() if (query := _query(sizes_of(trace, row)[0])) is not None}
-        found.append(tuple(sorted(asked)))
-    return found
+        queries.append(tuple(sorted(asked)))
+    return queries
 
 
 def _kind_of_queries(queries: tuple[_Query, ...]) -> Kind | None:
@@ -324,5 +328,7 @@ def _query(sizes: str) -> _Query | None:
         query = json.loads(sizes or "[]")[0]
     except (ValueError, IndexError, TypeError, KeyError):
         return None
-    known = isinstance(query, list) and len(query) == _QUERY_DIMENSIONS and all(isinstance(one, int) for one in query)
-    return (query[0], query[2]) if known else None
+    is_query = (
+        isinstance(query, list) and len(query) == _QUERY_DIMENSIONS and all(isinstance(size, int) for size in query)
+    )
+    return (query[0], query[2]) if is_query else None

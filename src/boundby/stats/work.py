@@ -62,11 +62,11 @@ def works(timeline: Timeline, calls: WorkedCalls | None, counters: Sequence[Coun
     """Of each region, with its descendants; None where nothing is known of its kernels. ``counters``: of each region;
     they tell the traffic of memory where they were sampled."""
     gpus = [_peaks(timeline.trace, device.index) for device in timeline.devices]
-    found, bandwidths = _works(timeline, calls), {gpu.memory_gb_per_s if gpu else None for gpu in gpus}
+    works_of, bandwidths = _works(timeline, calls), {gpu.memory_gb_per_s if gpu else None for gpu in gpus}
     if len(bandwidths) != 1 or None in bandwidths:  # of unlike devices nobody knows whose traffic a mean is
-        return found
+        return works_of
     (bandwidth,) = bandwidths
-    return [_measured(work, told, bandwidth or 0.0) for work, told in zip(found, counters, strict=True)]
+    return [_measured(work, measured, bandwidth or 0.0) for work, measured in zip(works_of, counters, strict=True)]
 
 
 def _measured(work: Work | None, counters: Counters | None, bandwidth: float) -> Work | None:
@@ -82,8 +82,8 @@ def _measured(work: Work | None, counters: Counters | None, bandwidth: float) ->
 def worked_calls(timeline: Timeline) -> WorkedCalls | None:
     """None where the work of none is known."""
     tree, trace = timeline.ownership.regions, timeline.trace
-    told, of_range = _work_of_ranges(trace)
-    if not told:
+    work_of, of_range = _work_of_ranges(trace)
+    if not work_of:
         return None
     operations = trace.operations
     worked = nearest(tree.range_parent, of_range >= 0)
@@ -97,23 +97,23 @@ def worked_calls(timeline: Timeline) -> WorkedCalls | None:
     inside = (operations.start_ns >= low) & (operations.start_ns < high)
     is_kernel = (operations.kind <= OpKind.GRAPH) & ~operations.is_communication & inside
     around = np.append(worked, NOTHING)[timeline.launch_range]
-    known = np.flatnonzero(is_kernel & (around >= 0))
+    with_range = np.flatnonzero(is_kernel & (around >= 0))
     # Each call of an operator once, on the device of the first of its kernels.
-    first = known[first_rows(around[known])]
+    first = with_range[first_rows(around[with_range])]
     rows = around[first]
     kinds = np.append(trace.kernel_kind, KernelKind.OTHER)[operations.name]
     peaks = [_peaks(trace, device) for device in range(len(trace.gpus))]
     # Operations, those of matrix products, bytes, ns at the peak, at the bandwidth, the longer of both.
     columns = np.zeros((len(rows), 6), np.float64)
-    matmul_kernel = _matmul_kernels(known, around, kinds)
-    for place, (row, operation) in enumerate(zip(rows.tolist(), first.tolist(), strict=True)):
-        work, gpu = told[of_range[row]], peaks[int(operations.device[operation])]
+    matmul_kernel = _matmul_kernels(with_range, around, kinds)
+    for index, (row, operation) in enumerate(zip(rows.tolist(), first.tolist(), strict=True)):
+        work, gpu = work_of[of_range[row]], peaks[int(operations.device[operation])]
         peak = _peak(gpu, work, int(matmul_kernel.get(row, KernelKind.OTHER)))
         bandwidth = gpu.memory_gb_per_s if gpu else None
         at_peak = work.flops / peak / 1e3 if peak else 0.0  # 1e12 a second are 1e3 a nanosecond
         at_bandwidth = (work.bytes or 0) / bandwidth if bandwidth else 0.0  # GB/s: bytes a nanosecond
         matmul = work.flops if work.is_matmul else 0
-        columns[place] = (
+        columns[index] = (
             work.flops,
             matmul,
             work.bytes or 0,
@@ -133,9 +133,9 @@ def _works(timeline: Timeline, calls: WorkedCalls | None) -> list[Work | None]:
     np.add.at(columns, tree.of_range[calls.rows], calls.columns)
     counted = np.rint(columns).astype(np.int64)
     is_kernel, around = calls.is_counted, calls.around
-    known = np.flatnonzero(is_kernel & (around >= 0))
+    with_range = np.flatnonzero(is_kernel & (around >= 0))
     covered = np.zeros(len(tree), np.int64)
-    np.add.at(covered, tree.of_range[around[known]], duration[known])
+    np.add.at(covered, tree.of_range[around[with_range]], duration[with_range])
     kernels = np.zeros(len(tree), np.int64)
     np.add.at(kernels, timeline.launch_region[is_kernel], duration[is_kernel])
     summed, covered, kernels = tree.accumulate(counted), tree.accumulate(covered), tree.accumulate(kernels)
@@ -145,8 +145,8 @@ def _works(timeline: Timeline, calls: WorkedCalls | None) -> list[Work | None]:
 def _inputs_of(trace: Trace, name: int, arguments: int) -> tuple[str, str, str] | None:
     """Sizes, types and values of an operator's inputs, by the arguments or the name of its range; None: not told."""
     if arguments >= 0:
-        one = trace.arguments[arguments]
-        return one.sizes, one.types, one.values
+        call_arguments = trace.arguments[arguments]
+        return call_arguments.sizes, call_arguments.types, call_arguments.values
     match = _SIZES.search(trace.names[name]) if name >= 0 else None
     return (match[1], "", "") if match else None
 
@@ -157,20 +157,20 @@ def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.LeastWork], Int]:
     if not (ranges.arguments >= 0).any() and not any("sizes = [" in name for name in trace.names):
         return [], np.full(len(ranges), NOTHING, np.int64)
     distinct, index = factorize(ranges.name, ranges.arguments)
-    told: list[operator_work.LeastWork] = []
+    works_of: list[operator_work.LeastWork] = []
     number_of = np.full(len(distinct), NOTHING, np.int64)
-    for place, (name, arguments) in enumerate(distinct.tolist()):
+    for position, (name, arguments) in enumerate(distinct.tolist()):
         inputs, text = _inputs_of(trace, name, arguments), trace.names[name] if name >= 0 else ""
         if inputs and (work := operator_work.work_of(fold_name(text), *inputs)) is not None:
-            number_of[place] = len(told)
-            told.append(work)
-    return told, number_of[index]
+            number_of[position] = len(works_of)
+            works_of.append(work)
+    return works_of, number_of[index]
 
 
 def sizes_of(trace: Trace, row: int) -> tuple[str, str]:
     """The sizes and types of an operator's inputs, as its range tells them, without spaces; "" where it does not."""
-    told = _inputs_of(trace, int(trace.ranges.name[row]), int(trace.ranges.arguments[row])) or ("", "", "")
-    return "".join(told[0].split()), "".join(told[1].split())
+    inputs = _inputs_of(trace, int(trace.ranges.name[row]), int(trace.ranges.arguments[row])) or ("", "", "")
+    return "".join(inputs[0].split()), "".join(inputs[1].split())
 
 
 def _matmul_kernels(known: Int, around: Int, kinds: npt.NDArray[np.int8]) -> dict[int, int]:
@@ -231,11 +231,11 @@ def backward_kernels(timeline: Timeline) -> Int:
         return total
     begun = ranges.start_ns - int(ranges.start_ns.min())
     key = rank.astype(np.int64) * span + begun
-    place = places(key[forward], key[nodes]) - 1
-    source = np.where(place >= 0, forward[np.maximum(place, 0)] if len(forward) else NOTHING, NOTHING)
-    known = (source >= 0) & (sequence[np.maximum(source, 0)] == sequence[nodes])
+    position = places(key[forward], key[nodes]) - 1
+    source = np.where(position >= 0, forward[np.maximum(position, 0)] if len(forward) else NOTHING, NOTHING)
+    is_same = (source >= 0) & (sequence[np.maximum(source, 0)] == sequence[nodes])
     made_by = np.full(len(ranges) + 1, NOTHING, np.int64)
-    made_by[nodes[known]] = source[known]
+    made_by[nodes[is_same]] = source[is_same]
     around = nearest(tree.range_parent, made_by[:-1] >= 0)  # of what lies in a node, too
     operations = trace.operations
     of = made_by[np.append(around, NOTHING)[timeline.launch_range]]
@@ -248,11 +248,11 @@ def _sequences(trace: Trace) -> Int:
     ranges = trace.ranges
     if len(ranges.sequence) and (ranges.sequence >= 0).any():
         return ranges.sequence
-    told = np.full(len(trace.names) + 1, -1, np.int64)
+    numbers = np.full(len(trace.names) + 1, -1, np.int64)
     for number, name in enumerate(trace.names):
         if "seq = " in name and (match := _SEQUENCE.search(name)):
-            told[number] = int(match[1])
-    return told[ranges.name]
+            numbers[number] = int(match[1])
+    return numbers[ranges.name]
 
 
 def operators_by_shape(timeline: Timeline, worked: WorkedCalls | None) -> tuple[OperatorShape, ...]:
@@ -283,15 +283,15 @@ def operators_by_shape(timeline: Timeline, worked: WorkedCalls | None) -> tuple[
     example[group[first][::-1]] = called[::-1]
     columns, known_ns = np.zeros((len(keys), 6)), np.zeros(len(keys), np.int64)
     if worked is not None:
-        place = np.searchsorted(keys[:, 0], label[worked.rows])
-        np.add.at(columns, place, worked.columns)
+        position = np.searchsorted(keys[:, 0], label[worked.rows])
+        np.add.at(columns, position, worked.columns)
         counted = worked.is_counted[rows] & (worked.around[rows] >= 0)
         known_ns = group_sums(group[counted], length[counted], len(keys))
-    found = [
+    operators = [
         OperatorShape(
             name=names[name_of_range[row]],
-            sizes=told[0],
-            types=told[1],
+            sizes=shapes[0],
+            types=shapes[1],
             calls=int(calls[at]),
             kernels=int(kernels[at]),
             total_ns=int(total[at]),
@@ -301,9 +301,13 @@ def operators_by_shape(timeline: Timeline, worked: WorkedCalls | None) -> tuple[
             else worked.work(np.rint(columns[at]).astype(np.int64), int(known_ns[at]), int(total[at])),
         )
         for at, row in enumerate(example.tolist())
-        for told in (sizes_of(trace, row),)
+        for shapes in (sizes_of(trace, row),)
     ]
-    return tuple(sorted(found, key=lambda one: (-one.total_ns, one.name, one.sizes, one.types))[:TABLE])
+    return tuple(
+        sorted(operators, key=lambda operator: (-operator.total_ns, operator.name, operator.sizes, operator.types))[
+            :TABLE
+        ]
+    )
 
 
 def _operators(trace: Trace) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:

@@ -113,15 +113,15 @@ def server_steps(
 
 def kinds_of_attention(trace: Trace, rows: npt.NDArray[np.intp]) -> Int8Array:
     """Of each of these operations: `DECODES`, `SERVES_PROMPTS`, or 0: no attention, or of either."""
-    table, found = trace.operations, np.zeros(len(rows), np.int8)
+    table, kinds = trace.operations, np.zeros(len(rows), np.int8)
     name = np.where(table.kind[rows] == OpKind.KERNEL, table.name[rows], -1)
     for number in unique(name[name >= 0]).tolist():
-        kind, mine = kind_of_attention(trace.names[number]), np.flatnonzero(name == number)
+        kind, rows_of = kind_of_attention(trace.names[number]), np.flatnonzero(name == number)
         if kind is not None and is_told_by_grid(trace.names[number]):
-            found[mine[pick(trace.shapes.grid_x, table.shape[rows[mine]], 0) == 1]] = DECODES
+            kinds[rows_of[pick(trace.shapes.grid_x, table.shape[rows[rows_of]], 0) == 1]] = DECODES
         elif kind is not None:
-            found[mine] = DECODES if kind == "decode" else SERVES_PROMPTS
-    return found
+            kinds[rows_of] = DECODES if kind == "decode" else SERVES_PROMPTS
+    return kinds
 
 
 def may_serve(trace: Trace) -> bool:
@@ -135,9 +135,9 @@ def may_serve(trace: Trace) -> bool:
 def _seen(trace: Trace, calls: Calls, launches: npt.NDArray[np.intp]) -> _RanForLaunches | None:
     """None: it trains, or nothing shows that it serves."""
     table, names = trace.operations, trace.names
-    place = np.full(len(calls) + 1, -1, np.int64)
-    place[launches] = np.arange(len(launches))
-    of = place[calls.of_operation]
+    index_of = np.full(len(calls) + 1, -1, np.int64)
+    index_of[launches] = np.arange(len(launches))
+    of = index_of[calls.of_operation]
     rows = np.flatnonzero(of >= 0)
     of, name = of[rows], table.name[rows]
     kernels = [number for number in unique(name[table.kind[rows] == OpKind.KERNEL]).tolist() if number >= 0]
@@ -146,9 +146,9 @@ def _seen(trace: Trace, calls: Calls, launches: npt.NDArray[np.intp]) -> _RanFor
     kind = kinds_of_attention(trace, rows)
 
     def marked(wanted: _Bools) -> _Bools:
-        found = np.zeros(len(launches), bool)
-        found[of[wanted]] = True
-        return found
+        is_wanted = np.zeros(len(launches), bool)
+        is_wanted[of[wanted]] = True
+        return is_wanted
 
     def named(pattern: re.Pattern[str]) -> _Bools:
         return is_in(name, [number for number in kernels if pattern.search(names[number])])
@@ -174,18 +174,18 @@ def _bounds(seen: _RanForLaunches, syncs_before: Int64Array) -> list[int]:
     """Where steps begin, and where the last one ends: uploads belong to what follows, all else that is no step by
     itself to the step before."""
     starts = [0, *(np.flatnonzero(np.diff(syncs_before)) + 1).tolist(), len(syncs_before)]
-    found: list[int] = []
+    borders: list[int] = []
     begin: int | None = None  # of uploads that wait for their step
     for first, stop in itertools.pairwise(starts):
         piece = slice(first, stop)
         if (seen.attends[piece] | seen.is_graph[piece]).any():
-            found.append(first if begin is None else begin)
+            borders.append(first if begin is None else begin)
             begin = None
         elif seen.uploads[piece].all():
             begin = first if begin is None else begin
         else:
             begin = None
-    return [*found, len(syncs_before)] if found else []
+    return [*borders, len(syncs_before)] if borders else []
 
 
 def _kind(seen: _RanForLaunches, first: int, stop: int) -> Kind | None:
@@ -235,17 +235,17 @@ class _Found(NamedTuple):
 
 def add_found(trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> Trace:
     """The trace with ranges for what repeats and what changes in un-annotated processes; itself if nothing does."""
-    found: list[_Found] = []
+    added: list[_Found] = []
     if len(calls) == 0 or len(trace.operations) == 0:
         return trace
     process = trace.process_of_thread
     launching = marked(calls.of_operation, len(calls))
     of_call = trace.process_of(calls.thread)
     for number in unique(of_call).tolist():
-        mine = launching if is_even(of_call) else launching & (of_call == number)
-        if mine.any():
-            found += _found_in(trace, calls, logical_threads, mine, process == number)
-    return _with_ranges(trace, found) if found else trace
+        is_own = launching if is_even(of_call) else launching & (of_call == number)
+        if is_own.any():
+            added += _found_in(trace, calls, logical_threads, is_own, process == number)
+    return _with_ranges(trace, added) if added else trace
 
 
 def _found_in(
@@ -261,10 +261,10 @@ def _found_in(
         return []
     rows = np.flatnonzero(launching)
     launches = _launches(trace, calls, logical_threads, rows, _first_operations(trace, calls))
-    steps, found = _steps(trace, calls, launches)
+    steps, all_loops = _steps(trace, calls, launches)
     if is_annotated:
-        return _among_ranges(trace, launches, steps, found) if steps else []
-    return found or _name(trace, launches)
+        return _among_ranges(trace, launches, steps, all_loops) if steps else []
+    return all_loops or _name(trace, launches)
 
 
 def is_found(domain: str) -> bool:
@@ -275,9 +275,9 @@ def is_found(domain: str) -> bool:
 def _first_operations(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
     """The first operation that each call launched; -1 where it launched none."""
     first = np.full(len(calls), -1, np.int64)
-    known = np.flatnonzero(calls.of_operation >= 0)
-    known = known[in_order(trace.operations.start_ns[known])][::-1]
-    first[calls.of_operation[known]] = known  # the last write wins: the earliest
+    with_work = np.flatnonzero(calls.of_operation >= 0)
+    with_work = with_work[in_order(trace.operations.start_ns[with_work])][::-1]
+    first[calls.of_operation[with_work]] = with_work  # the last write wins: the earliest
     return first
 
 
@@ -333,22 +333,22 @@ def _launches(
 def _steps(trace: Trace, calls: Calls, launches: _Launches) -> tuple[list[ServerStep], list[_Found]]:
     """The steps of a server: each from its first launch to the last call before the next one's."""
     steps = server_steps(trace, calls, launches.call, launches.syncs_before)
-    found: list[_Found] = []
+    loops: list[_Found] = []
     for number, step in enumerate(steps):
         following = steps[number + 1].first if number + 1 < len(steps) else None
         until = launches.calls_start_ns[-1] + 1 if following is None else launches.start_ns[following]
         last = int(places(launches.calls_start_ns, np.array([until]))[0]) - 1
         start, end = int(launches.start_ns[step.first]), int(launches.calls_end_ns[last])
         end = end if following is None else min(end, int(launches.start_ns[following]))
-        found.append(_Found(start, max(end, start + 1), launches.thread, step.name))
-    return steps, found
+        loops.append(_Found(start, max(end, start + 1), launches.thread, step.name))
+    return steps, loops
 
 
 def _among_ranges(trace: Trace, launches: _Launches, steps: list[ServerStep], found: list[_Found]) -> list[_Found]:
     """These steps with the ranges of their thread that are opened and closed in them; none where ranges reach from one
     step into the next, or where each step's launches lie in a range of its own: that is the step."""
-    mine = np.flatnonzero((trace.ranges.thread == launches.thread) & ~trace.ranges.is_start_end & ~trace.in_library)
-    start, end = trace.ranges.start_ns[mine], trace.ranges.end_ns[mine]
+    own = np.flatnonzero((trace.ranges.thread == launches.thread) & ~trace.ranges.is_start_end & ~trace.in_library)
+    start, end = trace.ranges.start_ns[own], trace.ranges.end_ns[own]
     first = launches.start_ns[[step.first for step in steps]]
     last = launches.start_ns[[step.stop - 1 for step in steps]]
     at, beyond = places(first, start), places(first, end)  # the steps that begin in each range
@@ -365,26 +365,26 @@ def _among_ranges(trace: Trace, launches: _Launches, steps: list[ServerStep], fo
     covered[at[holds_one & (end > last[np.minimum(at, len(last) - 1)])]] = True
     if covered.all() or bool((until < last).any()):
         return []
-    close = np.array([one.end_ns for one in found], np.int64)
+    close = np.array([loop.end_ns for loop in found], np.int64)
     of_step = places(begin, start, side="right") - 1
     inner = (of_step >= 0) & ~holds_several
     np.maximum.at(close, of_step[inner], end[inner])
     until = np.minimum(until, np.append(edge[1:], np.iinfo(np.int64).max))
     return [
-        one._replace(start_ns=low, end_ns=high)
-        for one, low, high in zip(found, begin.tolist(), np.minimum(close, until).tolist(), strict=True)
+        loop._replace(start_ns=low, end_ns=high)
+        for loop, low, high in zip(found, begin.tolist(), np.minimum(close, until).tolist(), strict=True)
     ]
 
 
 def _name(trace: Trace, launches: _Launches) -> list[_Found]:
     """Iterations of every loop, and phases if there is more than one."""
     loops = _loops(launches, 0, len(launches.call), _MOST_LOOPS)
-    letters = [f" {chr(ord('A') + place)}" for place in range(len(loops))] if len(loops) > 1 else [""]
+    letters = [f" {chr(ord('A') + number)}" for number in range(len(loops))] if len(loops) > 1 else [""]
     library = _library_ranges(trace, launches.thread)
-    found: list[_Found] = []
+    phases: list[_Found] = []
     for loop, letter in zip(loops, letters, strict=False):
         start, end = _times(launches, loop.begin, loop.end, library)
-        found += [
+        phases += [
             _Found(low, high, launches.thread, f"iteration{letter}")
             for low, high in zip(start.tolist(), end.tolist(), strict=True)
         ]
@@ -392,11 +392,11 @@ def _name(trace: Trace, launches: _Launches) -> list[_Found]:
     if len(bounds) > 1:
         begin = np.array([low for low, _ in bounds], np.int64)
         start, end = _times(launches, begin, np.array([high for _, high in bounds], np.int64), library)
-        found += [
-            _Found(low, high, launches.thread, f"phase {chr(ord('A') + place)}")
-            for place, (low, high) in enumerate(zip(start.tolist(), end.tolist(), strict=True))
+        phases += [
+            _Found(low, high, launches.thread, f"phase {chr(ord('A') + number)}")
+            for number, (low, high) in enumerate(zip(start.tolist(), end.tolist(), strict=True))
         ]
-    return found
+    return phases
 
 
 def _loops(launches: _Launches, low: int, high: int, most: int) -> list[DetectedLoop]:
@@ -436,8 +436,8 @@ def _times(
     usual = int(median(rest)) if len(rest) else 0
     never = np.iinfo(np.int64).max
     next_launch = np.where(end < count, launches.start_ns[np.minimum(end, count - 1)], never)
-    place = places(launches.calls_start_ns, np.minimum(next_launch, last + usual), side="left") - 1
-    finish = np.minimum(launches.calls_end_ns[np.maximum(place, 0)], next_launch)
+    position = places(launches.calls_start_ns, np.minimum(next_launch, last + usual), side="left") - 1
+    finish = np.minimum(launches.calls_end_ns[np.maximum(position, 0)], next_launch)
     # A wait for all runs together, after the last of them, is none of its own.
     finish = np.where(finish <= last + MOST_REST * usual, np.maximum(finish, last), last)
     finish[:-1] = np.where(meets[:-1], start[1:], np.minimum(finish[:-1], start[1:]))
@@ -446,22 +446,22 @@ def _times(
 
 def _library_ranges(trace: Trace, thread: int) -> IntervalSet:
     """When the thread is inside a range that a library opened about itself."""
-    mine = (trace.ranges.thread == thread) & trace.in_library & ~trace.ranges.is_start_end
-    return union(trace.ranges.start_ns[mine], trace.ranges.end_ns[mine])
+    is_own = (trace.ranges.thread == thread) & trace.in_library & ~trace.ranges.is_start_end
+    return union(trace.ranges.start_ns[is_own], trace.ranges.end_ns[is_own])
 
 
 def _phases(launches: _Launches, loops: list[DetectedLoop]) -> list[tuple[int, int]]:
     """Runs of launches (first, one past the last) that behave differently; fewer than two: nothing to tell apart."""
     edges = {0, len(launches.call)}
-    place = 0
+    position = 0
     for loop in [*loops, None]:
         stop = int(loop.begin[0]) if loop is not None else len(launches.call)
-        if stop > place:
-            changes = find_changes(launches.token[place:stop], launches.start_ns[place:stop])
-            edges |= {place + change for change in changes}
+        if stop > position:
+            changes = find_changes(launches.token[position:stop], launches.start_ns[position:stop])
+            edges |= {position + change for change in changes}
         if loop is not None:
             edges |= {int(loop.begin[0]), int(loop.end[-1])}
-            place = int(loop.end[-1])
+            position = int(loop.end[-1])
     bounds = sorted(edges)
     return _merge_short(launches, bounds)
 
@@ -482,7 +482,7 @@ def _merge_short(launches: _Launches, bounds: list[int]) -> list[tuple[int, int]
 
 def _with_ranges(trace: Trace, found: list[_Found]) -> Trace:
     """The trace with these ranges added, all columns in the readers' order."""
-    names = {name: place for place, name in enumerate(trace.names)}
+    names = {name: number for number, name in enumerate(trace.names)}
     for item in found:
         names.setdefault(item.name, len(names))
     domains = (*trace.domains, FOUND_DOMAIN)

@@ -150,9 +150,9 @@ def _group(grams: Grams, rows: npt.NDArray[np.intp], count: Ints, size: Ints, fi
     """The clocks of these rows; of very many the earliest, and some of the rest."""
     begin = np.empty(len(rows), np.int64)
     for each in GRAM_SIZES:
-        mine = size[rows] == each
-        if mine.any():
-            begin[mine] = grams.order(each)[first[rows[mine]]]
+        is_own = size[rows] == each
+        if is_own.any():
+            begin[is_own] = grams.order(each)[first[rows[is_own]]]
     order = np.lexsort((size[rows], begin))
     support = int(count[rows].sum())
     if len(rows) > _MOST_CLOCKS:
@@ -224,15 +224,15 @@ def _medians(values: Ints, group: Ints, size: Ints) -> Ints:
     """The (lower) median of each group's values."""
     order = np.lexsort((values, group))
     first = np.cumsum(size) - size
-    found: Ints = values[order][first + (size - 1) // 2]
-    return found
+    middle: Ints = values[order][first + (size - 1) // 2]
+    return middle
 
 
 def ticks_in_turn(begin: Ints, clocks: Clocks, clock: Ints) -> npt.NDArray[np.bool_]:
     """Which clocks tick once between two of these places, but for some."""
     block = places(begin, clocks.place, side="right") - 1
-    known = (block >= 0) & (block < len(begin) - 1)
-    key = clock[known] * (len(begin) - 1) + block[known]
+    is_inside = (block >= 0) & (block < len(begin) - 1)
+    key = clock[is_inside] * (len(begin) - 1) + block[is_inside]
     ticks = np.bincount(key, minlength=len(clocks.count) * (len(begin) - 1)).reshape(len(clocks.count), len(begin) - 1)
     once: npt.NDArray[np.bool_] = (ticks != 1).sum(axis=1) <= np.maximum(OUTLIERS * (len(begin) - 1), 1)
     return once
@@ -259,23 +259,23 @@ def cut_iterations(
     offset = clocks.place - ticks[np.maximum(block, 0)]
     inner = (block > 0) & (block < len(ticks) - 1)
     usual = _medians(np.where(inner, offset, far), clock, clocks.count)
-    known = np.zeros(len(clocks.count), bool)
-    known[telling(in_turn & (usual < far), clocks)] = True
+    is_telling = np.zeros(len(clocks.count), bool)
+    is_telling[telling(in_turn & (usual < far), clocks)] = True
     # A first tick in what came before the loop: many other clocks are silent after it, and none is where it should be.
-    first = (block == 0) & known[clock]
-    heard = unique(clock[first]).size / max(int(known.sum()), 1)
+    first = (block == 0) & is_telling[clock]
+    heard = unique(clock[first]).size / max(int(is_telling.sum()), 1)
     jitter = max(ADDED_LAUNCHES, clocks.spacing * MARGIN)
     right = float((np.abs(offset - usual[clock])[first] <= jitter).mean()) if first.any() else 0.0
     if heard < HEARD and right < RIGHT_PLACE and len(ticks) > LEAST_ITERATIONS:
         return cut_iterations(ticks[1:], in_turn, clocks, clock, count)
     early = np.zeros(len(clocks.count), bool)
     early[clock[(block < 0) & (ticks[0] - clocks.place < _EDGE_FACTOR * clocks.spacing)]] = True
-    rows = np.flatnonzero(known)
+    rows = np.flatnonzero(is_telling)
     rows = rows[np.argsort(usual[rows], kind="stable")]
     is_early = early[rows]
     wrong = np.append(0, np.cumsum(is_early)) + np.append(np.cumsum(~is_early[::-1])[::-1], 0)
-    place = int(len(wrong) - 1 - np.argmin(wrong[::-1]))
-    leading = rows[place : place + _MOST_LEADERS]
+    position = int(len(wrong) - 1 - np.argmin(wrong[::-1]))
+    leading = rows[position : position + _MOST_LEADERS]
     if len(leading) == 0:
         return ticks, min(count, int(ticks[-1] + LENGTH_FACTOR * clocks.spacing))
     begin = np.full(len(ticks) + 1, -1, np.int64)
@@ -291,7 +291,7 @@ def cut_iterations(
     previous = np.append(ticks[0] - int(clocks.spacing), ticks)
     begin = np.where(missing, previous + usual[leading[0]], begin)
     latest = min(count, int(ticks[-1] + LENGTH_FACTOR * clocks.spacing))
-    whole = place <= OUTLIERS * len(rows)  # nearly all clocks tick after this one's last tick: an iteration too
+    whole = position <= OUTLIERS * len(rows)  # nearly all clocks tick after this one's last tick: an iteration too
     stop = latest if whole or missing[-1] else min(int(begin[-1]), count)
     begin = unique(np.clip(begin if whole else begin[:-1], 0, count - 1))
     return begin, max(stop, int(begin[-1]) + 1)
@@ -331,14 +331,14 @@ def find_loop(tokens: Ints, start_ns: Ints, syncs_before: Ints, *, from_start: b
     if len(tokens) < LEAST_LAUNCHES:
         return None
     grams = Grams(tokens)
-    found = [
+    levels = [
         level for clocks in find_clocks(grams) if (level := _judge(clocks, grams, start_ns, from_start)) is not None
     ]
     best: _Level | None = None
-    while found:
-        outer = max(level.spacing for level in found)
-        same = [level for level in found if level.spacing > SAME_LOOP * outer]  # one loop, told by other clocks
-        found = [level for level in found if level.spacing <= SAME_LOOP * outer]
+    while levels:
+        outer = max(level.spacing for level in levels)
+        same = [level for level in levels if level.spacing > SAME_LOOP * outer]  # one loop, told by other clocks
+        levels = [level for level in levels if level.spacing <= SAME_LOOP * outer]
         well = max(level.support for level in same) * WELL_SUPPORTED
         level = max(same, key=lambda item: (item.support >= well, item.loop.launches, item.support))
         if best is None or _adds_nothing(best, level):
@@ -364,10 +364,10 @@ def _judge(clocks: Clocks, grams: Grams, start_ns: Ints, from_start: bool) -> _L
     begin, stop = cut_iterations(ticks, in_turn, clocks, clock, grams.count)
     if len(begin) < LEAST_ITERATIONS:
         return None
-    mine = in_turn[clock] & (clocks.place < stop)
-    reach = clocks.place[mine] + clocks.size[clock[mine]]
-    block = np.searchsorted(begin, clocks.place[mine], side="right") - 1
-    near = (block >= 0) & (clocks.place[mine] - begin[np.maximum(block, 0)] <= LENGTH_FACTOR * clocks.spacing)
+    is_own = in_turn[clock] & (clocks.place < stop)
+    reach = clocks.place[is_own] + clocks.size[clock[is_own]]
+    block = np.searchsorted(begin, clocks.place[is_own], side="right") - 1
+    near = (block >= 0) & (clocks.place[is_own] - begin[np.maximum(block, 0)] <= LENGTH_FACTOR * clocks.spacing)
     end = begin + 1
     np.maximum.at(end, block[near], reach[near])
     following = np.append(begin[1:], stop)

@@ -49,7 +49,7 @@ def unfinished(trace: Trace) -> tuple[Unfinished, ...]:
     ended = set(unique(process[kind == MessageKind.END]).tolist())
     latest_ns = int(calls.end_ns.max())
     failed = _failed_in(trace)
-    found = []
+    unfinished_ranks = []
     for number in unique(process[kind == MessageKind.START]).tolist():
         if number in ended:
             continue
@@ -60,10 +60,12 @@ def unfinished(trace: Trace) -> tuple[Unfinished, ...]:
         if number in failed:
             since_ns = int(calls.end_ns[row])
             until_ns = max(since_ns, _last_sign_ns(trace, number))
-            found.append(Unfinished(number, failed[number], True, since_ns, until_ns, -1, -1, -1, has_failed=True))
+            unfinished_ranks.append(
+                Unfinished(number, failed[number], True, since_ns, until_ns, -1, -1, -1, has_failed=True)
+            )
             continue
         is_inside = bool(calls.is_open[row]) or int(calls.end_ns[row]) >= latest_ns
-        found.append(
+        unfinished_ranks.append(
             Unfinished(
                 number,
                 trace.names[int(calls.name[row])],
@@ -77,8 +79,8 @@ def unfinished(trace: Trace) -> tuple[Unfinished, ...]:
         )
     begun_ns = int(calls.end_ns[kind == MessageKind.START].max(initial=trace.span_ns[0]))
     least_ns = STUCK_SHARE * max(trace.span_ns[1] - begun_ns, 1)
-    stuck = any(one.is_inside and one.until_ns - one.since_ns >= least_ns for one in found)
-    return tuple(found) if stuck else ()
+    stuck = any(rank.is_inside and rank.until_ns - rank.since_ns >= least_ns for rank in unfinished_ranks)
+    return tuple(unfinished_ranks) if stuck else ()
 
 
 def _failed_in(trace: Trace) -> dict[int, str]:
@@ -130,13 +132,13 @@ def not_ended(trace: Trace) -> TraceWarning | None:
     if not found:
         return None
     clauses = []
-    for one in found[:MOST_TOLD]:
-        known = trace.ranks.get(one.process)
-        name = f"process {trace.processes[one.process].pid}" if known is None else f"rank {known}"
-        peer = f"rank {one.peer}" if one.peer >= 0 else ""
-        told = (value if value >= 0 else None for value in (one.tag, one.bytes))
-        lasted_ns = one.until_ns - one.since_ns if one.is_inside else None
-        clauses.append(ending(name, one.call, lasted_ns, peer, *told, has_failed=one.has_failed))
+    for rank in found[:MOST_TOLD]:
+        number = trace.ranks.get(rank.process)
+        name = f"process {trace.processes[rank.process].pid}" if number is None else f"rank {number}"
+        peer = f"rank {rank.peer}" if rank.peer >= 0 else ""
+        facts = (value if value >= 0 else None for value in (rank.tag, rank.bytes))
+        lasted_ns = rank.until_ns - rank.since_ns if rank.is_inside else None
+        clauses.append(ending(name, rank.call, lasted_ns, peer, *facts, has_failed=rank.has_failed))
     count = len(unique(trace.process_of(trace.messages.thread)))
     all_stuck = len(found) == count and all(one.is_inside and not one.has_failed for one in found)
     text = endings(clauses, len(found) - MOST_TOLD, all_stuck)
@@ -149,17 +151,21 @@ def unmatched(trace: Trace) -> TraceWarning | None:
     numbering, and without calls that leave the other end or the tag open."""
     calls, process = trace.messages, trace.process_of(trace.messages.thread)
     kind, (is_send, is_receive) = trace.message_kind[calls.name], trace.passes_messages
-    started, ended = (set(unique(process[kind == one]).tolist()) for one in (MessageKind.START, MessageKind.END))
+    started, ended = (
+        set(unique(process[kind == kind_wanted]).tolist()) for kind_wanted in (MessageKind.START, MessageKind.END)
+    )
     is_open = (is_receive & ((calls.peer < 0) | (calls.tag < 0))) | (is_send & is_receive)
     is_open |= (is_send | is_receive) & (kind == MessageKind.OTHER)  # what MPI_Send_init prepares is started elsewhere
-    whole = {one for one in started & ended if one in trace.ranks} - set(unique(process[is_open]).tolist())
-    number_of = {trace.ranks[one]: one for one in whole}
-    if len(number_of) < 2 or any(one.size != len(trace.ranks) for one in trace.communicators if one.size > 1):
+    whole = {rank for rank in started & ended if rank in trace.ranks} - set(unique(process[is_open]).tolist())
+    number_of = {trace.ranks[rank]: rank for rank in whole}
+    if len(number_of) < 2 or any(
+        communicator.size != len(trace.ranks) for communicator in trace.communicators if communicator.size > 1
+    ):
         return None
     rows = np.flatnonzero((is_send | is_receive) & is_in(process, sorted(whole)) & is_in(calls.peer, sorted(number_of)))
     alone = rows[other_ends(trace, rows, is_send[rows]) < 0]
-    told = [_alone(trace, alone[is_send[alone] == does], sends_them=does) for does in (True, False)]
-    text = "; ".join(filter(None, told))
+    sentences = [_alone(trace, alone[is_send[alone] == does], sends_them=does) for does in (True, False)]
+    text = "; ".join(filter(None, sentences))
     return TraceWarning("mpi-unmatched", f"{text[0].upper()}{text[1:]}.") if text else None
 
 
@@ -171,16 +177,16 @@ def _alone(trace: Trace, rows: npt.NDArray[np.intp], *, sends_them: bool) -> str
     calls = trace.messages
     own, peer = trace.process_of(calls.thread)[rows], calls.peer[rows]
     pairs, which = factorize(own, peer)
-    one = int(np.bincount(which).argmax())
-    process, other = pairs[one].tolist()
-    tags = unique(calls.tag[rows[which == one]]).tolist()
-    more = len(rows) - int((which == one).sum())
+    pair = int(np.bincount(which).argmax())
+    process, other = pairs[pair].tolist()
+    tags = unique(calls.tag[rows[which == pair]]).tolist()
+    more = len(rows) - int((which == pair).sum())
     who, whom = f"rank {trace.ranks[process]}", f"rank {other}"
-    told = f" ({'tag' if len(tags) == 1 else 'tags'} {', '.join(map(str, tags[:MOST_TOLD]))}"
-    told += ", ...)" if len(tags) > MOST_TOLD else ")"
+    tag_text = f" ({'tag' if len(tags) == 1 else 'tags'} {', '.join(map(str, tags[:MOST_TOLD]))}"
+    tag_text += ", ...)" if len(tags) > MOST_TOLD else ")"
     number = units.plural(len(rows) - more, "message")
     does, way = ("receives", "sends to") if sends_them else ("sends", "expects of")
-    text = f"no call on record {does} {number} that {who} {way} {whom}{told}"
+    text = f"no call on record {does} {number} that {who} {way} {whom}{tag_text}"
     return f"{text}, and {more} of other ranks" if more else text
 
 
@@ -210,16 +216,16 @@ def other_ends(trace: Trace, rows: npt.NDArray[np.intp], is_send: npt.NDArray[np
     own = rank[trace.process_of(calls.thread)[rows]]
     source, target = np.where(is_send, own, calls.peer[rows]), np.where(is_send, calls.peer[rows], own)
     _, which = factorize(source, target, calls.tag[rows])
-    found = np.full(len(rows), -1, np.intp)
+    partner = np.full(len(rows), -1, np.intp)
     if (own < 0).any() or not len(rows):
-        return found
+        return partner
     order = np.lexsort((calls.start_ns[rows], is_send, which))
-    place = np.arange(len(rows))
+    position = np.arange(len(rows))
     begins = np.append(True, (which[order][1:] != which[order][:-1]) | (is_send[order][1:] != is_send[order][:-1]))
-    number = place - np.maximum.accumulate(np.where(begins, place, 0))
+    number = position - np.maximum.accumulate(np.where(begins, position, 0))
     key = which[order] * len(rows) + number
     receives, sending = order[~is_send[order]], order[is_send[order]]
     of_receive, of_send = key[~is_send[order]], key[is_send[order]]
     _, left, right = np.intersect1d(of_receive, of_send, assume_unique=True, return_indices=True)
-    found[receives[left]], found[sending[right]] = rows[sending[right]], rows[receives[left]]
-    return found
+    partner[receives[left]], partner[sending[right]] = rows[sending[right]], rows[receives[left]]
+    return partner

@@ -43,20 +43,27 @@ def find_steps(regions: Sequence[Candidate], whole: Candidate) -> int | None:
     """Which region is plainly the program's step: it repeats or is numbered as a step, is no warm-up, and holds most of
     what the ``whole`` program launches (of one that launches nothing: most of its time); of several the outermost, then
     the one that takes most. None: none is, and a guess would be told as a fact."""
-    found = [
-        (len(one.path), -one.time_ns, number)
-        for number, one in enumerate(regions)
-        if _may_be(one)
-        and (one.launches > MOST_OF_IT * whole.launches if whole.launches else one.time_ns > MOST_OF_IT * whole.time_ns)
+    candidates = [
+        (len(region.path), -region.time_ns, number)
+        for number, region in enumerate(regions)
+        if _may_be(region)
+        and (
+            region.launches > MOST_OF_IT * whole.launches
+            if whole.launches
+            else region.time_ns > MOST_OF_IT * whole.time_ns
+        )
     ]
-    return min(found)[-1] if found else None
+    return min(candidates)[-1] if candidates else None
 
 
 def likely_steps(regions: Sequence[Candidate]) -> tuple[str, ...]:
     """Paths to name where none is plainly the step: what repeats and launches most comes first."""
-    found = sorted((one for one in regions if _may_be(one)), key=lambda one: (-one.launches, -one.time_ns, one.path))
-    launching = [one for one in found if one.launches] or found
-    return tuple("/".join(one.path) for one in launching[:MOST_NAMED])
+    candidates = sorted(
+        (region for region in regions if _may_be(region)),
+        key=lambda region: (-region.launches, -region.time_ns, region.path),
+    )
+    launching = [region for region in candidates if region.launches] or candidates
+    return tuple("/".join(region.path) for region in launching[:MOST_NAMED])
 
 
 def _may_be(one: Candidate) -> bool:
@@ -113,22 +120,22 @@ def find_changes(tokens: Ints, start_ns: Ints) -> list[int]:
     counts = np.bincount(portion * width + column[ids], minlength=portions * width).reshape(portions, width)
     total = np.vstack((np.zeros((1, width), np.int64), np.cumsum(counts, axis=0)))
     time = np.append(start_ns[bounds[:-1]], start_ns[-1])
-    found: list[int] = []
+    cuts: list[int] = []
     pending = [(0, portions)]
     while pending:
         low, high = pending.pop()
-        places = np.arange(low + LEAST_PORTIONS, high - LEAST_PORTIONS + 1)
-        if len(places) == 0:
+        positions = np.arange(low + LEAST_PORTIONS, high - LEAST_PORTIONS + 1)
+        if len(positions) == 0:
             continue
-        before, after = total[places] - total[low], total[high] - total[places]
+        before, after = total[positions] - total[low], total[high] - total[positions]
         mix = np.abs(before / before.sum(axis=1)[:, None] - after / after.sum(axis=1)[:, None]).sum(axis=1) / 2
-        fast = before.sum(axis=1) / np.maximum(time[places] - time[low], 1)
-        faster = after.sum(axis=1) / np.maximum(time[high] - time[places], 1)
+        fast = before.sum(axis=1) / np.maximum(time[positions] - time[low], 1)
+        faster = after.sum(axis=1) / np.maximum(time[high] - time[positions], 1)
         rate = np.abs(np.log(np.maximum(fast, 1e-12) / np.maximum(faster, 1e-12))) / np.log(RATE_CHANGE)
         score = np.maximum(mix / MIX_CHANGE, rate)
         best = int(np.argmax(score))
         if score[best] >= 1:
-            place = int(places[best])
-            found.append(int(bounds[place]))
-            pending += [(low, place), (place, high)]
-    return sorted(found)
+            position = int(positions[best])
+            cuts.append(int(bounds[position]))
+            pending += [(low, position), (position, high)]
+    return sorted(cuts)

@@ -116,9 +116,9 @@ class JobPlace(Struct, frozen=True):
     def in_environment(cls, env: Mapping[str, str]) -> JobPlace:
         """As a launcher tells its ranks; nothing outside a job, or in one of a single rank."""
         for rank, size in RANK_VARIABLES:
-            told = env.get(rank, ""), env.get(size, "")
-            if told[0].isdecimal() and told[1].isdecimal() and int(told[0]) < int(told[1]):
-                return cls(int(told[0]), int(told[1])) if int(told[1]) > 1 else cls()
+            values = env.get(rank, ""), env.get(size, "")
+            if values[0].isdecimal() and values[1].isdecimal() and int(values[0]) < int(values[1]):
+                return cls(int(values[0]), int(values[1])) if int(values[1]) > 1 else cls()
         return cls()
 
 

@@ -113,8 +113,8 @@ def program_of(trace: Trace) -> KnownProgram:
         return KnownProgram(ProgramKind.JULIA)
     if not library or not is_python:
         library, is_python = _of_binaries(_binaries(trace), library, is_python=is_python, is_named=any(processes))
-    if not library and (told := _directives(kernels, trace.domains)) is not None:
-        return told
+    if not library and (directives := _directives(kernels, trace.domains)) is not None:
+        return directives
     if not is_python:
         return KnownProgram(ProgramKind.CPP, library)
     return KnownProgram(ProgramKind.TORCH if library in ("torch", *_SERVERS) else ProgramKind.PYTHON, library)
@@ -171,8 +171,8 @@ def _texts(trace: Trace, numbers: Iterable[int]) -> list[str]:
 def program_end(trace: Trace) -> ProgramEnd | None:
     """How it ended, if it failed or was interrupted; None: nothing says so. The first process speaks for what it
     started: these write to its streams."""
-    errors = "".join(one.text for one in trace.written if one.is_error)
-    output = "".join(one.text for one in trace.written if not one.is_error)
+    errors = "".join(text.text for text in trace.written if text.is_error)
+    output = "".join(text.text for text in trace.written if not text.is_error)
     said = trace.last_words or last_words(errors, output, trace.exit_code)
     if said is None:
         return None

@@ -137,11 +137,11 @@ class LazyBacktraces:
         """These backtraces, with another index into ``Trace.threads`` for each thread: shape (threads,)."""
 
         def read() -> Backtraces:
-            found = self._read()
-            events = replace(found.events, thread=place[found.events.thread].astype(np.int32))
+            stacks = self._read()
+            events = replace(stacks.events, thread=place[stacks.events.thread].astype(np.int32))
             order = np.lexsort((events.stack, events.start_ns, events.thread, events.source))
             columns = {name: getattr(events, name)[order] for name in events.__struct_fields__}
-            return replace(found, events=StackEvents(**columns))
+            return replace(stacks, events=StackEvents(**columns))
 
         return LazyBacktraces(read)
 
@@ -198,8 +198,8 @@ def describe_frame(stacks: Backtraces, frame: int) -> str:
     symbol, module = stacks.symbol(frame), stacks.module(frame)
     line = int(stacks.frames.line[frame])
     if module.endswith((".py", ".pyx")) or line:
-        place = f"{file_name(module)}:{line}" if line else file_name(module)
-        return f"{symbol} ({place})"
+        where = f"{file_name(module)}:{line}" if line else file_name(module)
+        return f"{symbol} ({where})"
     return f"{symbol} [{file_name(module)}]"
 
 
@@ -262,8 +262,8 @@ class FrameStacks:
         rows = self.rows(thread)
         used = unique(self._name[rows]).tolist()
         named = [name for name in used if (frame := read_frame(self._names[name])).line and frame.function == function]
-        mine = np.isin(self._name[rows], named)
-        return union(self._start_ns[rows][mine], self._end_ns[rows][mine])
+        is_named = np.isin(self._name[rows], named)
+        return union(self._start_ns[rows][is_named], self._end_ns[rows][is_named])
 
     def asleep(self, thread: int) -> dict[str, IntervalSet]:
         """When a thread's innermost function is one that waits in the operating system, by what on."""
@@ -281,21 +281,21 @@ class FrameStacks:
     @cached_property
     def _sleeps(self) -> dict[str, list[int]]:
         """The names in which a thread sleeps, by what on."""
-        found: dict[str, list[int]] = {}
+        by_kind: dict[str, list[int]] = {}
         for number in unique(self._name[self._name >= 0]).tolist():
             if what := sleeps_on(self._names[number]):
-                found.setdefault(what, []).append(number)
-        return found
+                by_kind.setdefault(what, []).append(number)
+        return by_kind
 
     def at(self, thread: int, time_ns: int) -> list[Frame]:
         """The frames that are open at an instant, innermost first."""
         nesting = self._nesting(thread)
         row = int(nesting.innermost.at(np.array([time_ns], np.int64))[0])
-        found = []
+        frames = []
         while row >= 0:
-            found.append(self._frame(thread, row))
+            frames.append(self._frame(thread, row))
             row = int(nesting.parent[row])
-        return found
+        return frames
 
     def of_rows(self, thread: int, rows: npt.NDArray[Any]) -> list[Frame]:
         """For each innermost frame (as ``innermost`` counts) the frame that speaks of the program: of those open there
@@ -328,5 +328,5 @@ def _prefer(frame: Frame, above: tuple[Frame, ...]) -> tuple[Frame, ...]:
 def own_first(frames: list[Frame]) -> list[Frame]:
     """A stack (innermost first) from the innermost frame of the program's own code outwards, else of a library's."""
     nearest = min((frame.distance for frame in frames), default=0)
-    place = next((place for place, frame in enumerate(frames) if frame.distance == nearest), 0)
-    return frames[place:]
+    index = next((place for place, frame in enumerate(frames) if frame.distance == nearest), 0)
+    return frames[index:]

@@ -451,8 +451,8 @@ class KernelSource(Struct, frozen=True):
         numbers = (
             f"{name}={value}" for name, value in (("num_warps", self.warps), ("num_stages", self.stages)) if value
         )
-        told = ", ".join((*numbers, *filter(None, self.parameters.split(","))))
-        return f"{self.file} ({told})" if told else self.file
+        numbers_text = ", ".join((*numbers, *filter(None, self.parameters.split(","))))
+        return f"{self.file} ({numbers_text})" if numbers_text else self.file
 
 
 class OperatorArguments(Struct, frozen=True):
@@ -677,20 +677,22 @@ class Trace(Struct, frozen=True, dict=True):
         events, table = self.page_events, self.operations
         events = events.take(events.kind == why)
         moved = np.flatnonzero(table.kind == OpKind.MIGRATION) if len(events) else np.zeros(0, np.intp)
-        found: list[npt.NDArray[np.intp]] = [moved[:0]]
+        moved_back: list[npt.NDArray[np.intp]] = [moved[:0]]
         for device in unique(events.device).tolist():
-            mine = moved[table.device[moved] == device]
-            found.append(mine[is_in(table.start_ns[mine], events.start_ns[events.device == device])])
-        return merged(*found)
+            own = moved[table.device[moved] == device]
+            moved_back.append(own[is_in(table.start_ns[own], events.start_ns[events.device == device])])
+        return merged(*moved_back)
 
     @cached_property
     def collective_bytes(self) -> Int64Array:
         """The size of each collective's message, the larger of what goes in and comes out; -1: not told."""
-        told = self.collectives
+        collectives = self.collectives
         each = np.array([_BYTES_EACH.get(name.lower(), 1) for name in self.names] or [1], np.int64)
-        width = pick(each, told.dtype, 1)
-        found: Int64Array = np.where(told.elements_in >= 0, np.maximum(told.elements_in, told.elements_out) * width, -1)
-        return found
+        width = pick(each, collectives.dtype, 1)
+        bytes_moved: Int64Array = np.where(
+            collectives.elements_in >= 0, np.maximum(collectives.elements_in, collectives.elements_out) * width, -1
+        )
+        return bytes_moved
 
     @property
     def main_cycle(self) -> Cycle | None:
@@ -763,8 +765,8 @@ class Trace(Struct, frozen=True, dict=True):
 
     def process_of(self, thread: Int32Array) -> Int64Array:
         """The process of each thread of a column, as above."""
-        known = thread[:1] if is_even(thread) else thread
-        return compact(np.broadcast_to(pick(self.process_of_thread, known, -1), thread.shape))
+        threads = thread[:1] if is_even(thread) else thread
+        return compact(np.broadcast_to(pick(self.process_of_thread, threads, -1), thread.shape))
 
     @cached_property
     def range_names(self) -> tuple[Int32Array, Shapes]:
@@ -806,10 +808,10 @@ class Trace(Struct, frozen=True, dict=True):
     def passes_messages(self) -> tuple[BoolArray, BoolArray]:
         """Of each call of message passing whether it sends a message to one rank, and whether it receives one."""
         name = self.messages.name
-        told = {number: self.names[number] for number in unique(name).tolist()}
+        texts = {number: self.names[number] for number in unique(name).tolist()}
         return (
-            is_in(name, [number for number, text in told.items() if sends(text)]),
-            is_in(name, [number for number, text in told.items() if receives(text)]),
+            is_in(name, [number for number, text in texts.items() if sends(text)]),
+            is_in(name, [number for number, text in texts.items() if receives(text)]),
         )
 
     def in_messages(self, thread: int, kinds: Collection[MessageKind]) -> IntervalSet:

@@ -68,8 +68,10 @@ def complaints(notes: tuple[Note, ...]) -> list[str]:
     """What a user has to know of them."""
     if not notes:
         return ["--torch-ops added nothing: no Python of the program that listens to PYTHONPATH imported torch."]
-    found = []
+    complaints_found = []
     if all(note.ranges == "none" for note in notes):
-        found.append("--torch-ops added nothing: this torch is a build without CUDA, and the nvtx package is missing.")
-    found += sorted({f"--torch-ops: {note.problem}" for note in notes if note.problem})
-    return found
+        complaints_found.append(
+            "--torch-ops added nothing: this torch is a build without CUDA, and the nvtx package is missing."
+        )
+    complaints_found += sorted({f"--torch-ops: {note.problem}" for note in notes if note.problem})
+    return complaints_found

@@ -96,7 +96,7 @@ def pattern(key: str) -> PatternPage:
     title, _, rest = head.partition("\n")
     before, _, after = rest.partition("```text\n")
     picture, _, below = after.partition("\n```")
-    parts = {name: part.strip() for name, _, part in (one.partition("\n") for one in written)}
+    parts = {name: part.strip() for name, _, part in (section.partition("\n") for section in written)}
     rows = tuple(row for row in remedies.of_bound(key) if row.text)
     if key in SIGNS:  # they stand between the trade-offs and what bounds the program next
         made = {
@@ -117,7 +117,7 @@ def entries(key: str, part: str) -> tuple[str, ...]:
 def _section(row: Remedy) -> str:
     """One response of a page: the words, the code for each kind of program, what it needs."""
     examples = [row.do[kind] for kind in _SHOWN if kind in row.do][:2]
-    code = "".join(f"\n\n```text\n{Template(one).safe_substitute(_BLANKS)}\n```" for one in examples)
+    code = "".join(f"\n\n```text\n{Template(example).safe_substitute(_BLANKS)}\n```" for example in examples)
     title = row.words({})
     conditions = "\n".join(f"- {condition}" for condition in row.conditions)
     return f"### {row.id}: {title}\n\n{row.text}{code}\n\n{conditions}"

@@ -30,11 +30,11 @@ class Moment(NamedTuple):
 
     def plus(self, other: Moment) -> Moment:
         """Both together."""
-        return Moment(*(one + more for one, more in zip(self, other, strict=True)))
+        return Moment(*(own + more for own, more in zip(self, other, strict=True)))
 
     def minus(self, other: Moment) -> Moment:
         """What is left without the other."""
-        return Moment(*(one - less for one, less in zip(self, other, strict=True)))
+        return Moment(*(own - less for own, less in zip(self, other, strict=True)))
 
     @property
     def asleep_ns(self) -> int:
@@ -385,11 +385,11 @@ class Conductor:
         if self.device is not None:
             self.device.synchronize()
         self.remedy, self.kept.are_given = "", False
-        told = block.told(self.device, self.ledger)
+        entry = block.told(self.device, self.ledger)
         if self._at == 0:  # nothing is delayed, and a device's own pace shows; a burst of load shall set no delay
-            turns = list(_turns(told["stretches"], int(self._plan["each"])))
+            turns = list(_turns(entry["stretches"], int(self._plan["each"])))
             self._step_ns = statistics.median(turns) if turns else self._step_ns
-        self.ledger.say("block", number=self._at, **told)
+        self.ledger.say("block", number=self._at, **entry)
         self._next()
 
     def _set_delays(self, delays: dict[str, int]) -> None:

@@ -50,8 +50,8 @@ class Ledger:
         """This process has fetched a batch."""
         pid = os.getpid()
         if self._own is None or self._own[0] != pid:  # the first time, or in a fork
-            place = os.path.join(self.folder, f"fetched-{pid}")  # noqa: PTH118
-            self._own = pid, _mapped(place, _COUNT.size + MOST_BATCHES * _BATCH.size)
+            file_name = os.path.join(self.folder, f"fetched-{pid}")  # noqa: PTH118
+            self._own = pid, _mapped(file_name, _COUNT.size + MOST_BATCHES * _BATCH.size)
         file = self._own[1]
         (count,) = _COUNT.unpack_from(file)
         _BATCH.pack_into(file, _COUNT.size + count % MOST_BATCHES * _BATCH.size, *batch)
@@ -63,13 +63,13 @@ class Ledger:
 
     def batches_since(self, before: Mapping[str, int]) -> list[Batch]:
         """What all processes have fetched since they had those counts."""
-        found = []
+        batches = []
         for name, data in self._fetched():
             (count,) = _COUNT.unpack_from(data)
             for number in range(max(before.get(name, 0), count - MOST_BATCHES), count):
-                place = _COUNT.size + number % MOST_BATCHES * _BATCH.size
-                found.append(Batch(*_BATCH.unpack_from(data, place)))
-        return found
+                offset = _COUNT.size + number % MOST_BATCHES * _BATCH.size
+                batches.append(Batch(*_BATCH.unpack_from(data, offset)))
+        return batches
 
     def _fetched(self) -> Iterator[tuple[str, bytes]]:
         for name in os.listdir(self.folder):  # noqa: PTH208

@@ -71,12 +71,12 @@ class Columns:
     def number(self, key: str, rows: npt.NDArray[Any]) -> Int64Array:
         """The numbers that an argument is in these rows; MISSING where it is none."""
         kind, value = self.events.argument(key)
-        found: Int64Array = np.where(kind == NUMBER, value, MISSING)[rows]
+        numbers: Int64Array = np.where(kind == NUMBER, value, MISSING)[rows]
         is_text = (kind == TEXT)[rows]
         if is_text.any():  # "3"
             texts = [self.events.texts[text] for text in value[rows[is_text]].tolist()]
-            found[is_text] = [int(text) if _INTEGER.fullmatch(text) else MISSING for text in texts]
-        return found
+            numbers[is_text] = [int(text) if _INTEGER.fullmatch(text) else MISSING for text in texts]
+        return numbers
 
     def within(self, key: str, rows: npt.NDArray[Any], low: int, stop: int, otherwise: int) -> Int64Array:
         """Whole numbers of a key; what is missing, or not from ``low`` to below ``stop``, is ``otherwise``."""
@@ -86,14 +86,14 @@ class Columns:
     def text(self, key: str, rows: npt.NDArray[Any]) -> Int64Array:
         """Which text (of ``events.texts``) an argument is in these rows, lists and objects as JSON; -1: none."""
         kind, value = self.events.argument(key)
-        found: Int64Array = np.where((kind == TEXT) | (kind == RAW), value, -1)[rows]
-        return found
+        ids: Int64Array = np.where((kind == TEXT) | (kind == RAW), value, -1)[rows]
+        return ids
 
     def each(self, texts: npt.NDArray[Any], work: Callable[[str], T], otherwise: T) -> list[T]:
         """What ``work`` makes of each text of ``events.texts``, worked out once for each; ``otherwise`` for -1."""
         used, inverse = np.unique(texts, return_inverse=True)
         made = [work(self.events.texts[number]) if number >= 0 else otherwise for number in used.tolist()]
-        return [made[place] for place in inverse.reshape(-1).tolist()]
+        return [made[index] for index in inverse.reshape(-1).tolist()]
 
     def name(self, texts: npt.NDArray[Any], work: Callable[[str], str] = str) -> Int32Array:
         """The number in ``names`` of each of these texts of ``events.texts``; -1 for -1."""
@@ -110,10 +110,10 @@ class Columns:
 
     def name_of(self, rows: npt.NDArray[Any], work: Callable[[str], str] = str) -> Int32Array:
         """The number in ``names`` of the name of each of these events; those without one are "(unnamed)"."""
-        found = self.name(self.events.name[rows], work)
-        if (found < 0).any():
-            found[found < 0] = self._names.setdefault("(unnamed)", len(self._names))
-        return found
+        ids = self.name(self.events.name[rows], work)
+        if (ids < 0).any():
+            ids[ids < 0] = self._names.setdefault("(unnamed)", len(self._names))
+        return ids
 
 
 # What stands beside the events.
@@ -127,7 +127,7 @@ _TOLD = (
 
 def objects(value: Any) -> list[dict[str, Any]]:
     """The objects in a list; of anything else none."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def integers(text: str) -> list[int]:
@@ -141,15 +141,15 @@ def listed_ranks(text: str) -> tuple[int, ...]:
 
 
 def _job(top: dict[str, Any]) -> dict[str, Any]:
-    told = top.get("distributedInfo")
-    return told if isinstance(told, dict) else {}
+    info = top.get("distributedInfo")
+    return info if isinstance(info, dict) else {}
 
 
 def place_in_job(top: dict[str, Any]) -> JobPlace:
     """Which rank wrote the trace."""
-    told = _job(top)
-    rank, world = (told[key] if isinstance(told.get(key), int) else None for key in ("rank", "world_size"))
-    return JobPlace(rank, world, str(told["backend"]) if told.get("backend") else None)
+    info = _job(top)
+    rank, world = (info[key] if isinstance(info.get(key), int) else None for key in ("rank", "world_size"))
+    return JobPlace(rank, world, str(info["backend"]) if info.get("backend") else None)
 
 
 def configured_groups(top: dict[str, Any]) -> list[ProcessGroup]:

@@ -65,8 +65,8 @@ class KinetoGpus(Struct, frozen=True):
     def of(self, device: Int64Array) -> Int32Array:
         """The GPU of each id; -1: none."""
         used, inverse = np.unique(device, return_inverse=True)
-        found = [self.place.get(number, -1) for number in used.tolist()]
-        return np.array(found or [0], np.int32)[inverse.reshape(-1)]
+        indexes = [self.place.get(number, -1) for number in used.tolist()]
+        return np.array(indexes or [0], np.int32)[inverse.reshape(-1)]
 
     def of_visible(self, device: Int64Array) -> Int32Array:
         """The GPU of each number that PyTorch has for it; -1: none. On AMD operations have the numbers of agents, and
@@ -136,16 +136,20 @@ def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> KinetoDev
 
 
 def _gpus(top: dict[str, Any], ids: Int64Array) -> KinetoGpus:
-    told = {one["id"]: one for one in objects(top.get("deviceProperties")) if isinstance(one.get("id"), int)}
-    names = {number: str(one.get("name") or f"GPU {number}") for number, one in told.items()}
+    by_id = {
+        properties["id"]: properties
+        for properties in objects(top.get("deviceProperties"))
+        if isinstance(properties.get("id"), int)
+    }
+    names = {number: str(properties.get("name") or f"GPU {number}") for number, properties in by_id.items()}
     # AMD numbers devices among all agents, so that an id can be none of the list's: where all are alike, it is of them.
-    alike = next(iter(told.values())) if len(set(names.values())) == 1 else {}
+    alike = next(iter(by_id.values())) if len(set(names.values())) == 1 else {}
     used = unique(ids).tolist()
     info = [GpuInfo(number, names.get(number) or str(alike.get("name") or f"GPU {number}")) for number in used]
-    if set(used) <= set(told):  # else nobody knows which of the list these are, and so which do nothing
-        info += [GpuInfo(number, names[number], used=False) for number in sorted(set(told) - set(used))]
-    facts = tuple(_facts(told.get(gpu.id, alike)) for gpu in info)
-    return KinetoGpus(tuple(info), facts, {gpu.id: place for place, gpu in enumerate(info)})
+    if set(used) <= set(by_id):  # else nobody knows which of the list these are, and so which do nothing
+        info += [GpuInfo(number, names[number], used=False) for number in sorted(set(by_id) - set(used))]
+    facts = tuple(_facts(by_id.get(gpu.id, alike)) for gpu in info)
+    return KinetoGpus(tuple(info), facts, {gpu.id: index for index, gpu in enumerate(info)})
 
 
 def _facts(told: dict[str, Any]) -> GpuFacts:
@@ -185,11 +189,11 @@ def _shapes(columns: Columns, rows: Int64Array, is_kernel: BoolArray) -> tuple[L
         columns.within(key, rows, 0, MOST_SHAPE, 0) for key in ("registers per thread", "shared memory")
     )
     occupancy = columns.within("est. achieved occupancy %", rows, 0, 101, -1)
-    told = is_kernel & (blocks > 0) & (threads > 0)
+    is_full = is_kernel & (blocks > 0) & (threads > 0)
     shape = np.full(len(rows), -1, np.int32)
     plane = np.where((grid[:, :2] > 0).all(axis=1), grid[:, :2].T, 0)  # where either is not told, neither is
     every = blocks, threads, registers, shared, occupancy, *plane
-    distinct, shape[told] = factorize(*(column[told] for column in every))
+    distinct, shape[is_full] = factorize(*(column[is_full] for column in every))
     return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), shape
 
 
@@ -215,13 +219,13 @@ def _launched_in_work_items(columns: Columns, rows: Int64Array) -> BoolArray:
 
 def _collectives(columns: Columns, rows: Int64Array) -> tuple[CollectiveTable, tuple[ProcessGroup, ...], Int32Array]:
     """What is told of communication, the groups, and the row of each operation's collective (-1: none is told)."""
-    told = columns.text("Collective name", rows)
-    chosen = np.flatnonzero(told >= 0)
-    mine = rows[chosen]
+    names = columns.text("Collective name", rows)
+    chosen = np.flatnonzero(names >= 0)
+    own = rows[chosen]
     collective = np.full(len(rows), -1, np.int32)
     collective[chosen] = np.arange(len(chosen))
     groups = {group.name: group for group in configured_groups(columns.events.top)}
-    named = rows[told >= 0]
+    named = rows[names >= 0]
     for name, description, ranks in zip(
         columns.each(columns.text("Process Group Name", named), str, ""),
         columns.each(columns.text("Process Group Description", named), str, ""),
@@ -230,14 +234,14 @@ def _collectives(columns: Columns, rows: Int64Array) -> tuple[CollectiveTable, t
     ):
         groups.setdefault(name, ProcessGroup(name, description, ranks))
     index = {name: number for number, name in enumerate(groups)}
-    of_row = columns.each(columns.text("Process Group Name", mine), str, "")
+    of_row = columns.each(columns.text("Process Group Name", own), str, "")
     keys = ("Group size", "In msg nelems", "Out msg nelems", "Seq")
-    size, elements_in, elements_out, sequence = (columns.within(key, mine, 0, 1 << 62, -1) for key in keys)
-    splits = [columns.each(columns.text(key, mine), _unevenness, -1) for key in ("In split size", "Out split size")]
+    size, elements_in, elements_out, sequence = (columns.within(key, own, 0, 1 << 62, -1) for key in keys)
+    splits = [columns.each(columns.text(key, own), _unevenness, -1) for key in ("In split size", "Out split size")]
     table = CollectiveTable(
-        name=columns.name(told[chosen]),
+        name=columns.name(names[chosen]),
         group=np.array([index.get(name, -1) for name in of_row], np.int32),
-        dtype=columns.name(columns.text("dtype", mine)),
+        dtype=columns.name(columns.text("dtype", own)),
         group_size=size,
         elements_in=elements_in,
         elements_out=elements_out,

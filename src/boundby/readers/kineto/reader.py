@@ -86,16 +86,16 @@ _OUTERMOST, _ITSELF = "TOP", "SELF"
 def call_stacks(columns: Columns, raw: Raw, calls: CallTable) -> Backtraces | None:
     """The Python stack of each CUDA call: that of the innermost operator around it that has one. None: none is told, or
     Python functions are recorded as events."""
-    told = columns.text(_CALLED_FROM[0], raw["row"])
-    if not (told >= 0).any() or (columns.kind == FRAME).any():
+    stack_texts = columns.text(_CALLED_FROM[0], raw["row"])
+    if not (stack_texts >= 0).any() or (columns.kind == FRAME).any():
         return None
     call, text = [], []
-    for thread, rows in _by_thread(raw, told >= 0):
+    for thread, rows in _by_thread(raw, stack_texts >= 0):
         of_thread = rows_of(calls.thread, thread)
         innermost = nest(raw["start"][rows], raw["end"][rows], ROUNDED_NS).innermost.at(calls.start_ns[of_thread])
         inside = np.flatnonzero(innermost != NOTHING)
         call.append(inside + of_thread.start)
-        text.append(told[rows[innermost[inside]]])
+        text.append(stack_texts[rows[innermost[inside]]])
     if not call:
         return None
     taken_of = np.concatenate(call)
@@ -121,36 +121,36 @@ def call_stacks(columns: Columns, raw: Raw, calls: CallTable) -> Backtraces | No
 
 def _stack(text: str, names: dict[str, int], frames: dict[tuple[int, int, int], int]) -> list[int]:
     """The frames of a stack, the innermost first; ``names`` and ``frames`` grow by those that are new."""
-    found = []
+    stack = []
     for part in _BETWEEN_FRAMES.split(text):
         if part.strip():
             frame = read_frame(bounded(part.strip()))
-            name, file = (names.setdefault(one, len(names)) for one in (frame.function, frame.file))
+            name, file = (names.setdefault(word, len(names)) for word in (frame.function, frame.file))
             key = name, file, frame.line if frame.line < MOST_SHAPE else 0
-            found.append(frames.setdefault(key, len(frames)))
-    return found
+            stack.append(frames.setdefault(key, len(frames)))
+    return stack
 
 
 def module_ranges(columns: Columns, raw: Raw) -> tuple[dict[str, Int64Array], list[str]]:
     """Ranges of modules, in no order, with the ``name`` of each in the names that are returned: from the first to the
     last of operators in a row that name the module, with no other operator or annotation between them."""
-    told = columns.text(_CALLED_FROM[1], raw["row"])
+    paths_told = columns.text(_CALLED_FROM[1], raw["row"])
     names: dict[str, int] = {}
-    found: list[tuple[int, int, int, int]] = []
-    if (told >= 0).any():
-        paths = {text: _modules(columns.events.texts[text]) for text in unique(told[told >= 0]).tolist()}
-        for thread, rows in _by_thread(raw, told >= 0):
+    ranges: list[tuple[int, int, int, int]] = []
+    if (paths_told >= 0).any():
+        paths = {text: _modules(columns.events.texts[text]) for text in unique(paths_told[paths_told >= 0]).tolist()}
+        for thread, rows in _by_thread(raw, paths_told >= 0):
             rows = rows[nest(raw["start"][rows], raw["end"][rows], ROUNDED_NS).parent == NOTHING]
             of_thread = np.flatnonzero(raw["globalTid"] == thread)
             begins = merged(raw["start"][of_thread])
-            for run in np.split(rows, _breaks(raw, rows, of_thread[told[of_thread] < 0])):
-                row_paths = [paths[text] for text in told[run].tolist()]
+            for run in np.split(rows, _breaks(raw, rows, of_thread[paths_told[of_thread] < 0])):
+                row_paths = [paths[text] for text in paths_told[run].tolist()]
                 times = raw["start"][run].tolist(), raw["end"][run].tolist()
                 for name, level, start, end in _runs(row_paths, *times):
                     following = begins[np.searchsorted(begins, end) :][:1].tolist()
                     until = min([end + level, *following])  # who holds another one ends after it, by a nanosecond
-                    found.append((start, until, thread, names.setdefault(name, len(names))))
-    table = np.array(found, np.int64).reshape(-1, 4).T.copy()
+                    ranges.append((start, until, thread, names.setdefault(name, len(names))))
+    table = np.array(ranges, np.int64).reshape(-1, 4).T.copy()
     return dict(zip(("start", "end", "globalTid", "name"), table, strict=True)), list(names)
 
 
@@ -173,13 +173,13 @@ def _breaks(raw: Raw, rows: npt.NDArray[np.intp], others: npt.NDArray[np.intp]) 
 def _modules(text: str) -> tuple[str, ...]:
     """The modules that a hierarchy names, the outermost first: ``Net``, ``conv1(Conv2d)``. Calls of a module's own
     methods are the module's."""
-    found = []
+    modules = []
     for name, kind in _MODULE.findall(text):
         if name == _OUTERMOST:
-            found.append(bounded(kind or name))
+            modules.append(bounded(kind or name))
         elif name != _ITSELF:
-            found.append(bounded(f"{name}({kind})" if kind else name))
-    return tuple(found)
+            modules.append(bounded(f"{name}({kind})" if kind else name))
+    return tuple(modules)
 
 
 def _runs(paths: list[tuple[str, ...]], starts: list[int], ends: list[int]) -> Iterator[tuple[str, int, int, int]]:
@@ -190,8 +190,8 @@ def _runs(paths: list[tuple[str, ...]], starts: list[int], ends: list[int]) -> I
         shared = 0
         while shared < min(len(path), len(open_since)) and open_since[shared][0] == path[shared]:
             shared += 1
-        for place, (name, since) in enumerate(open_since[shared:], shared):
-            yield name, len(open_since) - place, since, last
+        for depth, (name, since) in enumerate(open_since[shared:], shared):
+            yield name, len(open_since) - depth, since, last
         open_since = [*open_since[:shared], *((name, start) for name in path[shared:])]
         last = end
 
@@ -342,9 +342,9 @@ def _kernel_sources(columns: Columns) -> dict[str, KernelSource]:
     rows = np.flatnonzero(columns.text("kernel_file", np.arange(len(columns.events))) >= 0)
     texts = [columns.text(key, rows).tolist() for key in ("kernel_name", "kernel_file", "kernel_kwargs")]
     numbers = [columns.within(key, rows, 1, CORRELATIONS, 0).tolist() for key in ("num_warps", "num_stages")]
-    known = [*columns.events.texts, ""]  # the last is for -1
+    text_of = [*columns.events.texts, ""]  # the last is for -1
     return {
-        known[name]: KernelSource(known[file], warps, stages, known[parameters].replace(" ", ""))
+        text_of[name]: KernelSource(text_of[file], warps, stages, text_of[parameters].replace(" ", ""))
         for name, file, parameters, warps, stages in zip(*texts, *numbers, strict=True)
         if name >= 0
     }
@@ -354,32 +354,32 @@ def _raw_tables(columns: Columns) -> tuple[dict[str, Raw], npt.NDArray[np.int64]
     """Raw columns of each table: ``start``, ``end``, the ``row`` of the event, ``globalTid`` of the host's (a row of
     the process and thread ids, which come with them), ``correlationId`` and ``bytes`` of those that have them."""
     events, kind = columns.events, columns.kind
-    of_host = np.isin(kind, [one for table in _ON_HOST for one in _TABLES[table]])
+    of_host = np.isin(kind, [kind_name for table in _ON_HOST for kind_name in _TABLES[table]])
     of_host &= (events.pid != MISSING) & (events.tid != MISSING)
     # Frames of threads whose ids the profiler did not know are filed under 0.
     unknown = (kind == FRAME) & (events.pid == 0) & (events.tid == 0)
     of_host &= ~unknown
     thread = np.full(len(events), MISSING, np.int64)
     ids, thread[of_host] = factorize(events.pid[of_host], events.tid[of_host])
-    found = {}
+    tables = {}
     for table, kinds in _TABLES.items():
         row = np.flatnonzero(np.isin(kind, kinds) & ~unknown)
         start, duration = as_double(events.start_ns[row]), events.duration_ns[row]
-        known = np.abs(start) < MOST_TIME_NS
-        start = np.where(known, start, MISSING)
+        is_sane = np.abs(start) < MOST_TIME_NS
+        start = np.where(is_sane, start, MISSING)
         raw = {"start": start, "row": row.astype(np.int64)}
         if table != MEMORY_EVENTS:
-            known &= (duration > -MOST_TIME_NS) & (duration < MOST_TIME_NS)  # abs of the smallest integer is negative
-            raw["start"] = np.where(known, start, MISSING)
-            raw["end"] = np.where(known, start + np.where(known, duration, 0), MISSING)
+            is_sane &= (duration > -MOST_TIME_NS) & (duration < MOST_TIME_NS)  # abs of the smallest integer is negative
+            raw["start"] = np.where(is_sane, start, MISSING)
+            raw["end"] = np.where(is_sane, start + np.where(is_sane, duration, 0), MISSING)
         if table in _ON_HOST:
             raw["globalTid"] = thread[row]
         if table in _CORRELATED:
             raw["correlationId"] = columns.number("correlation", row)
         if table == OPERATIONS:
             raw["bytes"] = columns.number("bytes", row)
-        found[table] = raw
-    return found, ids
+        tables[table] = raw
+    return tables, ids
 
 
 def _unsigned(ids: Int64Array) -> Int64Array:
@@ -420,27 +420,27 @@ def _rebase(raw: dict[str, Raw]) -> tuple[int, tuple[int, int]]:
 def _told_names(columns: Columns) -> dict[tuple[str, int, int], str]:
     """Names of processes and threads, by (what is named, pid, tid)."""
     events, rows = columns.events, np.flatnonzero(columns.events.phase == ord("M"))
-    told = {}
+    names = {}
     for row, name in zip(rows.tolist(), columns.text("name", rows).tolist(), strict=True):
         what = events.texts[events.name[row]] if events.name[row] >= 0 else ""
         if name >= 0 and what in ("thread_name", "process_name"):
-            told[what, int(events.pid[row]), int(events.tid[row]) if what == "thread_name" else 0] = events.texts[name]
-    return told
+            names[what, int(events.pid[row]), int(events.tid[row]) if what == "thread_name" else 0] = events.texts[name]
+    return names
 
 
 def _owners(raw: Raw, hosts: _Hosts) -> Callable[[Int64Array], Int32Array]:
     """What tells whose an operation is, by its correlation id: the process that called, or the only one; -1: none."""
     processes = hosts.pids
     order = np.argsort(raw["correlationId"], kind="stable")
-    known = raw["correlationId"][order]
+    correlations = raw["correlationId"][order]
     owner = np.searchsorted(processes, hosts.ids[raw["globalTid"][order], 0]).astype(np.int32)
 
     def process(correlation: Int64Array) -> Int32Array:
-        if len(processes) <= 1 or not len(known):
+        if len(processes) <= 1 or not len(correlations):
             return np.full(len(correlation), 0 if len(processes) == 1 else -1, np.int32)
-        place = np.minimum(np.searchsorted(known, correlation), len(known) - 1)
-        found: Int32Array = np.where(known[place] == correlation, owner[place], np.int32(-1))
-        return found
+        position = np.minimum(np.searchsorted(correlations, correlation), len(correlations) - 1)
+        owners: Int32Array = np.where(correlations[position] == correlation, owner[position], np.int32(-1))
+        return owners
 
     return process
 
@@ -474,25 +474,25 @@ def _cycles(columns: Columns, raw: dict[str, Raw]) -> tuple[Cycle, ...]:
         return ()  # steps of several threads are no schedule's order
     if all(after == before + 1 for before, after in itertools.pairwise(numbers)):
         return ()
-    timed = [one for what, one in raw.items() if what != OVERHEADS]
-    start = np.concatenate([one["start"] for one in timed])
-    until = np.concatenate([one.get("end", one["start"]) for one in timed])
+    timed = [columns_of for what, columns_of in raw.items() if what != OVERHEADS]
+    start = np.concatenate([columns_of["start"] for columns_of in timed])
+    until = np.concatenate([columns_of.get("end", columns_of["start"]) for columns_of in timed])
     order = np.argsort(start, kind="stable")
     start, until = start[order], np.maximum.accumulate(until[order])
-    found: list[Cycle] = []
+    cycles: list[Cycle] = []
     first, begun = 0, int(start[0])
-    for place, (row, number) in enumerate(zip(rows.tolist(), numbers, strict=True)):
-        if place and number != numbers[place - 1] + 1:
-            low, high = int(table["end"][rows[place - 1]]), int(table["start"][row])
+    for index, (row, number) in enumerate(zip(rows.tolist(), numbers, strict=True)):
+        if index and number != numbers[index - 1] + 1:
+            low, high = int(table["end"][rows[index - 1]]), int(table["start"][row])
             inside = slice(*np.searchsorted(start, (low, high + 1)))
             nothing = start[inside] - until[inside.start - 1 : inside.stop - 1]
             if len(nothing) and nothing.max() >= max(_UNRECORDED * (high - low), 1):
                 after = inside.start + int(nothing.argmax())
-                found.append(Cycle(begun, int(until[after - 1]), numbers[first], numbers[place - 1]))
-                first, begun = place, int(start[after])
-    if not found:
+                cycles.append(Cycle(begun, int(until[after - 1]), numbers[first], numbers[index - 1]))
+                first, begun = index, int(start[after])
+    if not cycles:
         return ()
-    return (*found, Cycle(begun, int(until[-1]), numbers[first], numbers[-1]))
+    return (*cycles, Cycle(begun, int(until[-1]), numbers[first], numbers[-1]))
 
 
 def _of_cycles(trace: Trace) -> tuple[TraceWarning, ...]:
@@ -517,8 +517,8 @@ def _cut_steps(columns: Columns, raw: dict[str, Raw], cycles: tuple[Cycle, ...])
     work = np.searchsorted(began, end[steps]) - np.searchsorted(began, start[steps])
     usual = float(median(work[1:-1])) if len(work) > 2 else float(work.max())
     turns = np.searchsorted(start[steps], [cycle.low_ns for cycle in cycles[1:]]).tolist()
-    ends = sorted({0, len(steps) - 1, *turns, *(place - 1 for place in turns)})
-    cut = [steps[place] for place in ends if work[place] < _WHOLE * usual]
+    ends = sorted({0, len(steps) - 1, *turns, *(index - 1 for index in turns)})
+    cut = [steps[index] for index in ends if work[index] < _WHOLE * usual]
     return [columns.events.texts[name] for name in columns.events.name[table["row"][cut]].tolist()]
 
 
@@ -531,10 +531,12 @@ def _ranges(columns: Columns, raw: Raw) -> tuple[Ranges, tuple[OperatorArguments
     rows, texts = raw["row"], columns.events.texts
     sizes, types, values = (columns.text(key, rows) for key in ("Input Dims", "Input type", "Concrete Inputs"))
     sizes = np.maximum(sizes, columns.text("Input dims", rows))  # 2021's spelling
-    told = sizes >= 0
+    has_sizes = sizes >= 0
     arguments = np.full(len(rows), -1, np.int32)
     strides = columns.text("Input Strides", rows)
-    distinct, arguments[told] = factorize(sizes[told], types[told], values[told], strides[told])
+    distinct, arguments[has_sizes] = factorize(
+        sizes[has_sizes], types[has_sizes], values[has_sizes], strides[has_sizes]
+    )
     table = Ranges(
         start_ns=raw["start"],
         end_ns=raw["end"],
@@ -546,7 +548,9 @@ def _ranges(columns: Columns, raw: Raw) -> tuple[Ranges, tuple[OperatorArguments
         arguments=arguments,
         sequence=columns.within("Sequence number", rows, 0, 1 << 62, -1),
     )
-    found = tuple(OperatorArguments(*(texts[text] if text >= 0 else "" for text in row)) for row in distinct.tolist())
+    arguments_of = tuple(
+        OperatorArguments(*(texts[text] if text >= 0 else "" for text in row)) for row in distinct.tolist()
+    )
     of_modules, modules = module_ranges(columns, raw)
     if modules:
         none = np.zeros(len(of_modules["name"]), bool)
@@ -561,7 +565,7 @@ def _ranges(columns: Columns, raw: Raw) -> tuple[Ranges, tuple[OperatorArguments
                 "is_open": none,
             }
         )
-    return table.sorted(columns.names), found
+    return table.sorted(columns.names), arguments_of
 
 
 def _intervals(columns: Columns, raw: Raw, thread: npt.NDArray[Any]) -> Intervals:
@@ -575,10 +579,10 @@ def _overheads(columns: Columns, raw: Raw, calls: CallTable) -> Intervals:
     if not len(calls) or not len(raw["start"]):
         return Intervals.empty()
     order = np.argsort(calls.end_ns, kind="stable")
-    place = np.searchsorted(calls.end_ns[order], raw["end"])
-    caller = order[np.minimum(place, len(order) - 1)]
+    position = np.searchsorted(calls.end_ns[order], raw["end"])
+    caller = order[np.minimum(position, len(order) - 1)]
     flushes = np.array(columns.each(columns.events.name[raw["row"]], lambda name: "flush" in name.lower(), False), bool)
-    held = (place < len(order)) & (~flushes | (calls.start_ns[caller] <= raw["start"])) & (raw["start"] >= 0)
+    held = (position < len(order)) & (~flushes | (calls.start_ns[caller] <= raw["start"])) & (raw["start"] >= 0)
     return _intervals(columns, {column: values[held] for column, values in raw.items()}, calls.thread[caller[held]])
 
 
@@ -593,11 +597,11 @@ def _points(
     record = columns.within("wait_on_cuda_event_record_corr_id", rows, NO_CORRELATION + 1, CORRELATIONS, -1)
     good = np.flatnonzero((correlation > NO_CORRELATION) & (process >= 0))
     # Several streams can wait for one record.
-    told = good[record[good] >= 0]
-    told = told[np.unique(record[told], return_index=True)[1]]
+    records = good[record[good] >= 0]
+    records = records[np.unique(record[records], return_index=True)[1]]
 
     def both(of_calls: npt.NDArray[Any], of_records: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.concatenate((of_calls[good], of_records[told]))
+        return np.concatenate((of_calls[good], of_records[records]))
 
     return StreamPoints(
         process=both(process, process),
@@ -605,8 +609,8 @@ def _points(
         device=both(device, device),
         stream=both(stream, recorded_on),
         event=both(event, event),
-        is_record=np.repeat([False, True], [len(good), len(told)]),
-        **{f"{end}_ns": np.append(raw[end][good], np.zeros(len(told), np.int64)) for end in ("start", "end")},
+        is_record=np.repeat([False, True], [len(good), len(records)]),
+        **{f"{end}_ns": np.append(raw[end][good], np.zeros(len(records), np.int64)) for end in ("start", "end")},
     ).sorted()
 
 

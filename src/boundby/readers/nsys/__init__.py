@@ -20,5 +20,5 @@ def sniff(header: bytes) -> bool:
 
 def export_kind(folder: Path) -> str | None:
     """What kind of export a folder is, as a ``source``; None where it is none."""
-    found = (kind for end, kind in COLUMN_FILES.items() for table in _TELLING if (folder / f"{table}{end}").is_file())
-    return next(found, None)
+    kinds = (kind for end, kind in COLUMN_FILES.items() for table in _TELLING if (folder / f"{table}{end}").is_file())
+    return next(kinds, None)

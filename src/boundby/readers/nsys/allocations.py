@@ -70,10 +70,10 @@ def memory_points(
     block = block.astype(np.int64)
     delta = _deltas(raw, device, block)
     allocated = np.zeros(len(delta), np.int64)
-    for one in unique(device).tolist():
-        mine = device == one
-        total = np.cumsum(delta[mine])
-        allocated[mine] = total - min(int(total.min()), 0)  # what was there before the recording began
+    for gpu in unique(device).tolist():
+        is_own = device == gpu
+        total = np.cumsum(delta[is_own])
+        allocated[is_own] = total - min(int(total.min()), 0)  # what was there before the recording began
     return MemoryPoints(
         device=device,
         start_ns=raw["start"],
@@ -100,17 +100,19 @@ def _deltas(raw: dict[str, Int64Array], device: Int32Array, block: Int64Array) -
 
 def _threads(start_ns: Int64Array, process: Int32Array, api: CallTable, threads: tuple[ThreadRow, ...]) -> Int32Array:
     """The thread of each event: that of the CUDA call which it lies in; else the first of its process."""
-    found = np.full(len(start_ns), -1, np.int32)
+    thread_of = np.full(len(start_ns), -1, np.int32)
     of_thread = np.array([thread.process for thread in threads], np.int64)
     for number in unique(api.thread).tolist():
         rows = api.rows_of(number)
         begin, end = api.start_ns[rows], np.maximum.accumulate(api.end_ns[rows])
         last = np.searchsorted(begin, start_ns, side="right") - 1
-        inside = (last >= 0) & (process == of_thread[number]) & (found < 0)
+        inside = (last >= 0) & (process == of_thread[number]) & (thread_of < 0)
         inside &= end[np.maximum(last, 0)] >= start_ns
-        found[inside] = number
-    first = np.array([int(np.argmax(of_thread == one)) for one in range(int(process.max()) + 1)], np.int32)
-    return np.where(found >= 0, found, first[process]).astype(np.int32)
+        thread_of[inside] = number
+    first = np.array(
+        [int(np.argmax(of_thread == process_id)) for process_id in range(int(process.max()) + 1)], np.int32
+    )
+    return np.where(thread_of >= 0, thread_of, first[process]).astype(np.int32)
 
 
 def paging(database: Database) -> tuple[TraceWarning, ...]:
@@ -138,8 +140,8 @@ def over_budget(database: Database) -> tuple[TraceWarning, ...]:
             continue
         order = np.argsort(when[0], kind="stable")
         in_force = allowed[order][np.maximum(np.searchsorted(when[0][order], when[1], side="right") - 1, 0)]
-        known = (in_force > 0) & (in_force < MOST_BYTES) & (used >= 0) & (used < MOST_BYTES)
-        over = np.where(known, used - in_force, 0)
+        is_limited = (in_force > 0) & (in_force < MOST_BYTES) & (used >= 0) & (used < MOST_BYTES)
+        over = np.where(is_limited, used - in_force, 0)
         row = int(np.argmax(over))
         worst = max(worst, (int(over[row]), int(used[row]), int(gpu)))
     if worst[0] <= 0:
@@ -167,9 +169,9 @@ def moved_out(database: Database) -> tuple[TraceWarning, ...]:
         # What was used all the time until more or less was resident: which of two events is told first is no paging.
         last = np.searchsorted(used[0], resident[0], side="right") - 1
         until = np.maximum(np.append(last[1:], len(used[0]) - 1), 0)
-        for place, held in enumerate(resident[1].tolist()):
-            least = int(used[1][max(last[place], 0) : until[place] + 1].min())
-            worst = max(worst, (least - held, least, int(gpu))) if last[place] >= 0 else worst
+        for index, held in enumerate(resident[1].tolist()):
+            least = int(used[1][max(last[index], 0) : until[index] + 1].min())
+            worst = max(worst, (least - held, least, int(gpu))) if last[index] >= 0 else worst
     if worst[0] <= 0:
         return ()
     text = (
@@ -191,6 +193,6 @@ def _of_gpu(table: dict[str, Int64Array], gpu: int, whose: str, what: str) -> tu
     rows = rows[np.lexsort((table[what][rows], table["timestamp"][rows]))]
     owner = process_key(table[whose][rows]) if whose == "globalTid" else table[whose][rows]
     change = np.empty(len(rows), np.int64)
-    for one in unique(owner).tolist():
-        change[owner == one] = np.diff(table[what][rows[owner == one]], prepend=0)
+    for gpu_id in unique(owner).tolist():
+        change[owner == gpu_id] = np.diff(table[what][rows[owner == gpu_id]], prepend=0)
     return table["timestamp"][rows], np.cumsum(change)

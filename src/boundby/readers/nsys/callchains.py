@@ -124,13 +124,13 @@ def _read_chains(
 
 
 def _true(values: Int64Array) -> BoolArray:
-    found: BoolArray = (values != MISSING) & (values != 0)
-    return found
+    is_set: BoolArray = (values != MISSING) & (values != 0)
+    return is_set
 
 
 def _python_domains(database: Database) -> set[tuple[int, int]]:
     """(process key, domain id) of the domain that nsys writes Python stacks to."""
-    return {place for place, name in domain_names(database).items() if name == PYTHON_DOMAIN}
+    return {domain for domain, name in domain_names(database).items() if name == PYTHON_DOMAIN}
 
 
 def _python_marks(database: Database) -> Iterator[tuple[int, int, str]]:
@@ -171,8 +171,8 @@ def _line_marks(database: Database) -> Iterator[tuple[int, int, str]]:
             continue
         payload = payload.removeprefix(LINE_MARK)
         if payload not in thread_of:
-            found = re.match(r'\{"tid": (\d{1,8}),', payload)
-            thread_of[payload] = int(found[1]) if found else None
+            match = re.match(r'\{"tid": (\d{1,8}),', payload)
+            thread_of[payload] = int(match[1]) if match else None
         if (thread := thread_of[payload]) is not None:
             yield start, tid & ~0xFFFFFF | thread & 0xFFFFFF, payload
 
@@ -289,9 +289,9 @@ def _distinct_runs(
     """
     if len(begins) == 0:
         return np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
-    place = (np.arange(len(frame)) - np.repeat(begins, size)).view(np.uint64)
+    depth = (np.arange(len(frame)) - np.repeat(begins, size)).view(np.uint64)
     sums = [
-        np.add.reduceat(_mix(frame.astype(np.uint64) * np.uint64(odd) + _mix(place + np.uint64(odd))), begins).view(
+        np.add.reduceat(_mix(frame.astype(np.uint64) * np.uint64(odd) + _mix(depth + np.uint64(odd))), begins).view(
             np.int64
         )
         for odd in _ODD
@@ -329,18 +329,18 @@ def _events(
     identities: Identities,
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
     """Start, thread, source and stack of each event that has a stack, a time and a known thread."""
-    mine = run_part == number
-    chains, stacks = run_chain[mine], stack_of_run[mine]
-    place = np.minimum(np.searchsorted(chains, part.chain), max(len(chains) - 1, 0))
+    own = run_part == number
+    chains, stacks = run_chain[own], stack_of_run[own]
+    position = np.minimum(np.searchsorted(chains, part.chain), max(len(chains) - 1, 0))
     thread = np.minimum(np.searchsorted(identities.thread_ids, part.global_tid), max(len(identities.thread_ids) - 1, 0))
     if len(chains) == 0 or len(identities.thread_ids) == 0:
-        known = np.zeros(len(part.chain), bool)
+        is_kept = np.zeros(len(part.chain), bool)
         return (np.empty(0, np.int64),) * 4
-    known = (chains[place] == part.chain) & (identities.thread_ids[thread] == part.global_tid)
-    known &= part.start_ns != MISSING
+    is_kept = (chains[position] == part.chain) & (identities.thread_ids[thread] == part.global_tid)
+    is_kept &= part.start_ns != MISSING
     return (
-        part.start_ns[known],
-        thread[known].astype(np.int64),
-        np.full(int(known.sum()), int(part.source), np.int64),
-        stacks[place[known]],
+        part.start_ns[is_kept],
+        thread[is_kept].astype(np.int64),
+        np.full(int(is_kept.sum()), int(part.source), np.int64),
+        stacks[position[is_kept]],
     )

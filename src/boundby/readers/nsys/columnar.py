@@ -108,8 +108,8 @@ class ArrowFile:
         column = self.columns[name]
         if column.kind == _Kind.TEXT:
             raise NotPlainError(f"{name} holds something that is not a number where one belongs")
-        place = list(self.columns).index(name)
-        parts = [self._integers(batch, column, place) for batch in self._batches]
+        index = list(self.columns).index(name)
+        parts = [self._integers(batch, column, index) for batch in self._batches]
         if len(parts) == 1:
             return parts[0]
         return joined(parts) if parts else np.empty(0, np.int64)
@@ -132,25 +132,25 @@ class ArrowFile:
         column = self.columns[name]
         if column.kind != _Kind.TEXT:
             raise NotPlainError(f"{name} holds no texts")
-        place = list(self.columns).index(name)
+        index = list(self.columns).index(name)
         numbers: list[Int32Array] = []
         texts: list[str] = []
-        known: dict[str, int] = {}
+        number_of_text: dict[str, int] = {}
         for batch in self._batches:
-            if batch.missing[place] == batch.rows:
+            if batch.missing[index] == batch.rows:
                 numbers.append(np.full(batch.rows, -1, np.int32))
                 continue
             offset, written = self._texts(batch, column)
             number, first = distinct_texts(written, offset)
-            found = texts_at(written, offset[first], offset[first + 1])
-            if batch.missing[place]:
+            parts = texts_at(written, offset[first], offset[first + 1])
+            if batch.missing[index]:
                 number[~self._is_there(batch, column)] = -1
             if len(self._batches) > 1:  # the same text may stand in several batches
-                same = np.array([known.setdefault(text, len(known)) for text in found], np.int32)
+                same = np.array([number_of_text.setdefault(text, len(number_of_text)) for text in parts], np.int32)
                 number = np.where(number >= 0, same[number], number)
-                texts = list(known)
+                texts = list(number_of_text)
             else:
-                texts = found
+                texts = parts
             numbers.append(number)
         return (np.concatenate(numbers) if numbers else np.empty(0, np.int32)), texts
 
@@ -158,7 +158,7 @@ class ArrowFile:
         """What some rows hold, as Python's own numbers, texts and None."""
         if self.columns[name].kind == _Kind.TEXT:
             number, texts = self.texts(name)
-            return [texts[one] if one >= 0 else None for one in number[wanted].tolist()]
+            return [texts[text_id] if text_id >= 0 else None for text_id in number[wanted].tolist()]
         bits = self.integers(name)[wanted]
         values = bits.view(np.float64) if self.columns[name].kind == _Kind.FLOAT else bits
         return [None if bit == MISSING else value for bit, value in zip(bits.tolist(), values.tolist(), strict=True)]
@@ -227,11 +227,11 @@ def _schema(header: _Table) -> dict[str, _Column]:
     if header.number(0, "h") != 0:
         raise NotPlainError("big-endian")
     for field in header.tables(1):
-        kind, told = field.number(2, "B"), field.table(3)
+        kind, type_table = field.number(2, "B"), field.table(3)
         if field.has(4) or field.tables(5) or kind not in tuple(_Kind):
             raise NotPlainError("a column of another kind")
         buffers = 3 if kind == _Kind.TEXT else 2
-        columns[field.text(0)] = _Column(kind, _type(kind, told), buffers, first)
+        columns[field.text(0)] = _Column(kind, _type(kind, type_table), buffers, first)
         first += buffers
     return columns
 
@@ -246,16 +246,16 @@ def _needed(column: _Column, rows: int) -> int:
 def _batch(header: _Table, begin: int, end: int, columns: list[_Column]) -> _Batch:
     rows = header.number(0, "q")
     nodes, buffers = header.numbers(1), header.numbers(2)
-    if header.has(3) or len(nodes) != 2 * len(columns) or len(buffers) != 2 * sum(one.buffers for one in columns):
+    if header.has(3) or len(nodes) != 2 * len(columns) or len(buffers) != 2 * sum(column.buffers for column in columns):
         raise NotPlainError("a batch of other columns, or compressed")
-    places = [(begin + at, size) for at, size in zip(buffers[::2], buffers[1::2], strict=True)]
-    if rows < 0 or any(not begin <= at <= at + size <= end for at, size in places):
+    ranges = [(begin + at, size) for at, size in zip(buffers[::2], buffers[1::2], strict=True)]
+    if rows < 0 or any(not begin <= at <= at + size <= end for at, size in ranges):
         raise NotPlainError("columns lie outside of their batch")
-    for one, missing in zip(columns, nodes[1::2], strict=True):
-        valid, last = places[one.first][1], places[one.first + 1][1]
-        if last < _needed(one, rows) or (missing and valid < (rows + 7) // 8):
+    for column, missing in zip(columns, nodes[1::2], strict=True):
+        valid, last = ranges[column.first][1], ranges[column.first + 1][1]
+        if last < _needed(column, rows) or (missing and valid < (rows + 7) // 8):
             raise NotPlainError("a column of fewer rows")
-    return _Batch(rows, nodes[1::2], places)
+    return _Batch(rows, nodes[1::2], ranges)
 
 
 class _Table(Struct, frozen=True):
@@ -271,8 +271,8 @@ class _Table(Struct, frozen=True):
     def _place(self, field: int) -> int | None:
         """Where a field lies; None: it is not there."""
         table = self.at - self._number(self.at, "i")
-        place = 4 + 2 * field
-        offset = self._number(table + place, "H") if place < self._number(table, "H") else 0
+        slot = 4 + 2 * field
+        offset = self._number(table + slot, "H") if slot < self._number(table, "H") else 0
         return self.at + offset if offset else None
 
     def _number(self, at: int, kind: str) -> int:
@@ -312,8 +312,8 @@ class _Table(Struct, frozen=True):
     def text(self, field: int) -> str:
         if (at := self._led_to(field)) is None:
             return ""
-        (found,) = struct.unpack_from(f"<{self._number(at, 'I')}s", self.data, at + 4)
-        return bytes(found).decode("utf-8")
+        (raw_text,) = struct.unpack_from(f"<{self._number(at, 'I')}s", self.data, at + 4)
+        return bytes(raw_text).decode("utf-8")
 
 
 #: The tables that may lie in files of their own, and the columns of each that must hold integers, or texts.

@@ -254,8 +254,8 @@ class Database:
         self._pages = PageReader.of(connection, connection.file)
         # Without a page of its own a table is a virtual one, which runs code of an extension.
         plain = "type = 'table' AND rootpage > 0 OR type = 'view'"
-        found = self.rows(f"SELECT name, type FROM sqlite_master WHERE {plain}")
-        kinds = {str(name): kind for name, kind in found}
+        rows = self.rows(f"SELECT name, type FROM sqlite_master WHERE {plain}")
+        kinds = {str(name): kind for name, kind in rows}
         self.tables = frozenset(kinds)
         self.views = frozenset(name for name, kind in kinds.items() if kind == "view")
         self.in_files = frozenset[str]()  # tables that lie in files of columns
@@ -315,11 +315,11 @@ class Database:
 
         An absent table has no rows, an absent column is MISSING.
         """
-        known = self._columns_of(table)
-        present = [column for column in wanted if column.lower() in known]
+        spelled = self._columns_of(table)
+        present = [column for column in wanted if column.lower() in spelled]
         if not present:
             return {column: np.empty(0, np.int64) for column in wanted}
-        if isinstance(only, Since) and only.column.lower() not in known:
+        if isinstance(only, Since) and only.column.lower() not in spelled:
             only = None
         read = self._integers(table, present, only)
         length = len(read[present[0]])
@@ -338,12 +338,12 @@ class Database:
 
     def _from_rows(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
         """Columns of a table, read by SQLite: for tables that are not plain."""
-        known = self._columns_of(table)
+        spelled = self._columns_of(table)
         real = [column for column in present if column.lower() in DECIMALS]
         if real:
             others = [column for column in present if column not in real]
             return self._from_rows(table, others, only) | self._decimals(table, real, only)
-        values = [f'ifnull("{known[column.lower()]}", {MISSING})' for column in present]
+        values = [f'ifnull("{spelled[column.lower()]}", {MISSING})' for column in present]
         rows = self.rows(_query(table, values, only))
         try:
             flat = np.fromiter(itertools.chain.from_iterable(rows), np.int64)
@@ -363,15 +363,15 @@ class Database:
 
     def texts_of(self, table: str, column: str, *, only: Only | None = None) -> tuple[Int32Array, list[str]]:
         """A column of texts in row order: of each row the number of its text among the distinct ones, -1 for NULL."""
-        known = self._columns_of(table)[column.lower()]
+        spelled = self._columns_of(table)[column.lower()]
         if self._pages is not None and table not in self.views:
             try:
-                found = self._pages.texts(table, known, only)
+                texts_read = self._pages.texts(table, spelled, only)
             except SQLITE_ERRORS as error:
                 raise explain(self.path, error) from error
-            if found is not None:
-                return found.number, [text.decode("utf-8", "replace") for text in found.distinct]
-        texts = [as_text(value) for (value,) in self.rows(_query(table, [f'"{known}"'], only))]
+            if texts_read is not None:
+                return texts_read.number, [text.decode("utf-8", "replace") for text in texts_read.distinct]
+        texts = [as_text(value) for (value,) in self.rows(_query(table, [f'"{spelled}"'], only))]
         number: dict[str, int] = {}
         numbers = [-1 if text is None else number.setdefault(text, len(number)) for text in texts]
         return np.array(numbers, np.int32), list(number)
@@ -402,8 +402,10 @@ class Database:
         """(name, value) rows of a metadata table, in order; empty if it is absent."""
         if not self.has(table, "name", "value"):
             return []
-        found = [(as_text(name), as_text(value)) for name, value in self.rows(f'SELECT name, value FROM "{table}"')]
-        return [(name, value) for name, value in found if name is not None and value is not None]
+        known_pairs = [
+            (as_text(name), as_text(value)) for name, value in self.rows(f'SELECT name, value FROM "{table}"')
+        ]
+        return [(name, value) for name, value in known_pairs if name is not None and value is not None]
 
 
 def _quoted(table: str) -> str:

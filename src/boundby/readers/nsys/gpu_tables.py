@@ -78,8 +78,8 @@ _Counted = dict[str, Int64Array]  # start, type, place (in COLUMNS), value: of o
 def metric_samples(database: Database, gpu_ids: tuple[int, ...], since_ns: int | None = None) -> MetricSamples:
     """All samples (that begin then or later). ``gpu_ids``: the report's own number of each of Trace.gpus."""
     raw = _from_table(database) if database.holds(_METRICS) else _from_json(database)
-    place = {gpu: index for index, gpu in enumerate(gpu_ids)}
-    device = translated(raw["type"], lambda kind: place.get(kind & _DEVICE_BITS, -1), np.int32)
+    index_of = {gpu: index for index, gpu in enumerate(gpu_ids)}
+    device = translated(raw["type"], lambda kind: index_of.get(kind & _DEVICE_BITS, -1), np.int32)
     kept = (device >= 0) & (raw["start"] >= (MISSING + 1 if since_ns is None else since_ns))
     kept &= (raw["value"] >= 0) & (raw["value"] <= PERCENT)
     if not kept.any():
@@ -94,19 +94,19 @@ def _sample_table(device: Int32Array, raw: _Counted) -> MetricSamples:
     is_first = np.append(True, (np.diff(raw["start"]) != 0) | (np.diff(device) != 0))
     row, first = np.cumsum(is_first) - 1, np.flatnonzero(is_first)
     columns = {}
-    for place, column in enumerate(METRIC_COLUMNS):
-        mine = raw["place"] == place
+    for index, column in enumerate(METRIC_COLUMNS):
+        own = raw["place"] == index
         sums = np.full(len(first), -1, np.int64)
-        sums[row[mine]] = 0
-        np.add.at(sums, row[mine], raw["value"][mine])
+        sums[row[own]] = 0
+        np.add.at(sums, row[own], raw["value"][own])
         columns[column] = np.minimum(sums, PERCENT).astype(np.int8)
     start, device = raw["start"][first], device[first]
     end = np.empty_like(start)
-    for one in unique(device).tolist():
-        mine = np.flatnonzero(device == one)
-        steps = np.diff(start[mine])
+    for gpu in unique(device).tolist():
+        own = np.flatnonzero(device == gpu)
+        steps = np.diff(start[own])
         usual = int(median(steps)) if len(steps) else 0
-        end[mine] = start[mine] + np.append(np.where(steps > 2 * usual, usual, steps), usual)
+        end[own] = start[own] + np.append(np.where(steps > 2 * usual, usual, steps), usual)
     table = MetricSamples(start_ns=start, end_ns=end, device=device, **columns)
     return table.take(end > start)
 
@@ -121,10 +121,10 @@ def _from_table(database: Database) -> _Counted:
     start = np.where(told["timestamp"] == MISSING, told.get(_RAW, told["timestamp"]), told["timestamp"])
     kinds, kind = np.unique(told["typeId"], return_inverse=True)
     ids, number = np.unique(told["metricId"], return_inverse=True)
-    known = np.array([[places.get((a, b), -1) for b in ids.tolist()] for a in kinds.tolist()], np.int64)
-    place = known[kind, number]
-    is_known = (place >= 0) & (start != MISSING)
-    columns = {"start": start, "type": told["typeId"], "place": place, "value": told["value"]}
+    column_of = np.array([[places.get((a, b), -1) for b in ids.tolist()] for a in kinds.tolist()], np.int64)
+    at = column_of[kind, number]
+    is_known = (at >= 0) & (start != MISSING)
+    columns = {"start": start, "type": told["typeId"], "place": at, "value": told["value"]}
     return {column: values[is_known] for column, values in columns.items()}
 
 
@@ -151,27 +151,27 @@ def _from_json(database: Database) -> _Counted:
         return _none()
     parts = [_none()]
     values = [_values(text) for text in texts]
-    for place in sorted({place for told in values for place in told}):
-        of_text = np.array([told.get(place, -1) for told in values] + [-1], np.int64)
+    for place in sorted({place for sample in values for place in sample}):
+        of_text = np.array([sample.get(place, -1) for sample in values] + [-1], np.int64)
         value = of_text[which]
         kept = (value >= 0) & (start != MISSING)
         count = int(np.count_nonzero(kept))
         columns = {"start": start, "type": numbers["typeId"], "place": np.full(len(kept), place), "value": value}
-        parts.append({column: told[kept] for column, told in columns.items()} if count else _none())
+        parts.append({column: values_of[kept] for column, values_of in columns.items()} if count else _none())
     return {column: joined([part[column] for part in parts]) for column in parts[0]}
 
 
 def _values(text: str) -> Mapping[int, int]:
     try:
-        told = json.loads(text)
+        data = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    found = {}
-    for name, value in told.items() if isinstance(told, dict) else ():
+    values = {}
+    for name, value in data.items() if isinstance(data, dict) else ():
         column = column_of(name)
         if column is not None and str(value).isdecimal() and len(str(value)) <= len(str(PERCENT)):
-            found[METRIC_COLUMNS.index(column)] = int(value)
-    return found
+            values[METRIC_COLUMNS.index(column)] = int(value)
+    return values
 
 
 def _none() -> _Counted:
@@ -291,20 +291,27 @@ def read_operations(database: Database, since_ns: int | None = None) -> tuple[Ra
 def _shapes(rows: Raw) -> tuple[LaunchShapes, Int64Array]:
     """The distinct launch shapes, and the row of each kernel's; what is missing or impossible counts as not told."""
     every, of_row = factorize(*(rows[column] for column in _SHAPE))
-    known = {
+    raw_shape = {
         column: np.where((values < 0) | (values > MOST_SHAPE), 0, values)
         for column, values in zip(_SHAPE, every.T, strict=True)
     }
     most = float(1 << 62)
 
     def product(columns: tuple[str, ...]) -> Int64Array:
-        exact = np.minimum(np.prod([known[column].astype(np.float64) for column in columns], axis=0), most)
-        found: Int64Array = exact.astype(np.int64)
-        return found
+        exact = np.minimum(np.prod([raw_shape[column].astype(np.float64) for column in columns], axis=0), most)
+        product_of: Int64Array = exact.astype(np.int64)
+        return product_of
 
-    shared = known["staticSharedMemory"] + known["dynamicSharedMemory"]
-    told = product(_GRID), product(_BLOCK), known["registersPerThread"], shared, known["gridX"], known["gridY"]
-    distinct, index = factorize(*told)
+    shared = raw_shape["staticSharedMemory"] + raw_shape["dynamicSharedMemory"]
+    parts = (
+        product(_GRID),
+        product(_BLOCK),
+        raw_shape["registersPerThread"],
+        shared,
+        raw_shape["gridX"],
+        raw_shape["gridY"],
+    )
+    distinct, index = factorize(*parts)
     blocks, threads, registers, shared, *grid = (np.ascontiguousarray(column) for column in distinct.T)
     shapes = LaunchShapes(blocks, threads, registers, shared, spread(-1, len(blocks)), *grid)
     return shapes, pick(index.astype(np.int64), of_row, 0)
@@ -321,8 +328,8 @@ class Gpus(Struct, frozen=True):
 
     def of(self, raw: Raw) -> Int32Array:
         """The GPU of each row; -1 where it is not told or did nothing."""
-        places, inverse = factorize(raw["globalPid"], raw["deviceId"])
-        numbers = [self.places.get((key, ordinal), -1) for key, ordinal in places.tolist()]
+        devices, inverse = factorize(raw["globalPid"], raw["deviceId"])
+        numbers = [self.places.get((key, ordinal), -1) for key, ordinal in devices.tolist()]
         return pick(np.array(numbers, np.int32), inverse, -1)
 
 
@@ -339,12 +346,12 @@ def read_gpus(database: Database, operations: Raw) -> Gpus:
         for gpu, ordinal, pid in zip(*(mapping[c].tolist() for c in _GPU_OF), strict=True)
         if gpu != MISSING
     }
-    places, _ = factorize(operations["globalPid"], operations["deviceId"])
-    physical = {(key, ordinal): gpu_of.get((pid_of(key), ordinal), ordinal) for key, ordinal in places.tolist()}
+    devices, _ = factorize(operations["globalPid"], operations["deviceId"])
+    physical = {(key, ordinal): gpu_of.get((pid_of(key), ordinal), ordinal) for key, ordinal in devices.tolist()}
     pairs = {(ordinal, gpu) for (_, ordinal), gpu in physical.items()}
     one_to_one = len(pairs) == len({ordinal for ordinal, _ in pairs}) == len({gpu for _, gpu in pairs})
-    shown = {place: (place[1] if one_to_one else gpu) for place, gpu in physical.items()}
-    meant = {shown[place]: gpu for place, gpu in physical.items()}
+    shown = {device: (device[1] if one_to_one else gpu) for device, gpu in physical.items()}
+    meant = {shown[device]: gpu for device, gpu in physical.items()}
     ids = sorted(meant)
     # Where one that works is not listed, ids are of another numbering, and nobody knows which of the list do nothing.
     rest = sorted(set(names) - set(physical.values())) if set(physical.values()) <= set(names) else []
@@ -353,7 +360,7 @@ def read_gpus(database: Database, operations: Raw) -> Gpus:
         info=(*used, *(GpuInfo(gpu, names[gpu], used=False) for gpu in rest)),
         ids=(*(meant[number] for number in ids), *rest),
         facts=tuple(facts.get(gpu, GpuFacts()) for gpu in (*(meant[number] for number in ids), *rest)),
-        places={place: ids.index(number) for place, number in shown.items()},
+        places={device: ids.index(number) for device, number in shown.items()},
     )
 
 
@@ -362,20 +369,20 @@ def _gpu_facts(database: Database) -> dict[int, GpuFacts]:
     for table, *columns in _FACTS:
         if not database.has(table, *columns[:4]):
             continue
-        told = [column if database.has(table, column) else None for column in columns]
-        selected = ", ".join("NULL" if column is None else f'"{column}"' for column in told)
-        found = {}
+        available = [column if database.has(table, column) else None for column in columns]
+        selected = ", ".join("NULL" if column is None else f'"{column}"' for column in available)
+        facts = {}
         for gpu, *values in database.rows(f'SELECT {selected} FROM "{table}"'):
             if isinstance(gpu, int):
                 sm, major, minor, *rest = (value if isinstance(value, int) and value > 0 else 0 for value in values)
-                found[gpu] = GpuFacts(sm, (major, minor), *rest)
-        return found
+                facts[gpu] = GpuFacts(sm, (major, minor), *rest)
+        return facts
     return {}
 
 
 def read_page_faults(database: Database) -> dict[str, int]:
     """Page faults of managed memory in the whole trace, by who faulted; only those that were captured."""
-    found = {}
+    by_process = {}
     for who, table, counted in (
         ("cpu", "CUDA_UM_CPU_PAGE_FAULT_EVENTS", ""),
         ("gpu", "CUDA_UM_GPU_PAGE_FAULT_EVENTS", "numberOfPageFaults"),
@@ -383,8 +390,8 @@ def read_page_faults(database: Database) -> dict[str, int]:
         if table in database.tables:
             number = f'sum("{counted}")' if counted and database.has(table, counted) else "count(*)"
             ((value,),) = database.rows(f'SELECT {number} FROM "{table}"')
-            found[who] = value if isinstance(value, int) else 0
-    return found
+            by_process[who] = value if isinstance(value, int) else 0
+    return by_process
 
 
 # CUpti_ActivityUnifiedMemoryMigrationCause. At a fault the driver moves the page (2, coherence) and speculatively those
@@ -549,17 +556,17 @@ def _gpus_of_points(process: Int32Array, context: Int64Array, stream: Int64Array
     of_stream: dict[tuple[int, ...], set[int]] = {}
     ran, _ = factorize(operations.process, operations.stream, operations.device)
     for *key, gpu in ran.tolist():
-        for known in (tuple(key), (key[0],)):
-            of_stream.setdefault(known, set()).add(gpu)
+        for key_part in (tuple(key), (key[0],)):
+            of_stream.setdefault(key_part, set()).add(gpu)
     distinct, inverse = factorize(process, context, stream)
     of_context: dict[tuple[int, int], set[int]] = {}
     for number, of, lane in distinct.tolist():
         of_context.setdefault((number, of), set()).update(of_stream.get((number, lane), ()))
-    found = []
+    gpu_of_key = []
     for number, of, lane in distinct.tolist():
         asked = (of_stream.get((number, lane), ()), of_context[number, of], of_stream.get((number,), ()))
-        found.append(next((gpu for gpus in asked if len(gpus) == 1 for gpu in gpus), -1))
-    return pick(np.array(found, np.int32), inverse, -1)
+        gpu_of_key.append(next((gpu for gpus in asked if len(gpus) == 1 for gpu in gpus), -1))
+    return pick(np.array(gpu_of_key, np.int32), inverse, -1)
 
 
 def _known(values: Int64Array) -> Int64Array:
@@ -571,22 +578,22 @@ def _known(values: Int64Array) -> Int64Array:
 def streams(database: Database, identities: Identities) -> Streams:
     """What is told of each stream's relation to the null stream."""
     raw = database.columns("TARGET_INFO_CUDA_STREAM", _STREAM)
-    told = list(zip(*(raw[column].tolist() for column in _STREAM), strict=True))
-    known = {(stream, pid) for stream, pid, _ in told}
+    rows = list(zip(*(raw[column].tolist() for column in _STREAM), strict=True))
+    listed = {(stream, pid) for stream, pid, _ in rows}
     for table, column in _NULL_STREAMS:
         of_contexts = database.columns(table, (column, "processId"))
         null = zip(of_contexts[column].tolist(), of_contexts["processId"].tolist(), strict=True)
-        told += [(stream, pid, StreamRole.NULL.value) for stream, pid in null if (stream, pid) not in known]
+        rows += [(stream, pid, StreamRole.NULL.value) for stream, pid in null if (stream, pid) not in listed]
     process_of = {pid_of(key): index for index, key in enumerate(identities.process_ids.tolist())}
     roles = {role.value for role in StreamRole}
-    found = sorted(
+    streams_found = sorted(
         {
             (process_of[pid], stream, flag)
-            for stream, pid, flag in told
+            for stream, pid, flag in rows
             if pid in process_of and flag in roles and stream != MISSING and 0 <= stream < NO_STREAM
         }
     )
-    column = np.array(found, np.int64).reshape(-1, 3).T
+    column = np.array(streams_found, np.int64).reshape(-1, 3).T
     return Streams(column[0].astype(np.int32), column[1].copy(), column[2].astype(np.int8))
 
 
@@ -599,11 +606,11 @@ def _made(database: Database, identities: Identities) -> dict[str, Int64Array]:
     """When nodes were made, of the threads that are known: ``start``, ``thread``, ``process``, ``node`` and the
     ``original`` of each."""
     raw = _events(database)
-    known = _places(identities.thread_ids, raw["globalTid"])
-    told = np.flatnonzero((raw["start"] != MISSING) & (raw["graphNodeId"] != MISSING) & (known >= 0))
-    start, node, original = (raw[column][told] for column in ("start", "graphNodeId", "originalGraphNodeId"))
-    process = identities.processes(raw["globalTid"][told]).astype(np.int64)
-    return {"start": start, "thread": known[told], "process": process, "node": node, "original": original}
+    thread = _places(identities.thread_ids, raw["globalTid"])
+    is_made = np.flatnonzero((raw["start"] != MISSING) & (raw["graphNodeId"] != MISSING) & (thread >= 0))
+    start, node, original = (raw[column][is_made] for column in ("start", "graphNodeId", "originalGraphNodeId"))
+    process = identities.processes(raw["globalTid"][is_made]).astype(np.int64)
+    return {"start": start, "thread": thread[is_made], "process": process, "node": node, "original": original}
 
 
 def _captured(nodes: GraphNodes, made: dict[str, Int64Array]) -> GraphNodes:
@@ -622,13 +629,13 @@ def _captured(nodes: GraphNodes, made: dict[str, Int64Array]) -> GraphNodes:
         if not (above >= 0).any():
             break
         row = np.where(above >= 0, above, row)
-    found = order[np.maximum(row, 0)]
-    first = np.where(original[found] != MISSING, original[found], node[found])
+    node_row = order[np.maximum(row, 0)]
+    first = np.where(original[node_row] != MISSING, original[node_row], node[node_row])
     return replace(
         nodes,
         original=np.where(row >= 0, first, nodes.node),
-        thread=np.where(row >= 0, thread[found], -1).astype(np.int32),
-        captured_ns=np.where(row >= 0, start[found], 0),
+        thread=np.where(row >= 0, thread[node_row], -1).astype(np.int32),
+        captured_ns=np.where(row >= 0, start[node_row], 0),
     )
 
 
@@ -641,23 +648,25 @@ def _events(database: Database) -> dict[str, Int64Array]:
     """The making of nodes, of graphs and of what can be launched of them, all as nodes with what each is made from."""
     nodes, graphs = database.columns(_NODES, _NODE), database.columns(_GRAPHS, _OF_GRAPHS)
     graph, original, launched = (graphs[column] for column in _OF_GRAPHS[2:])
-    made, source = (np.where((one >= 0) & (one < _MADE), one + _MADE, MISSING) for one in (graph, original))
+    made, source = (
+        np.where((numbers >= 0) & (numbers < _MADE), numbers + _MADE, MISSING) for numbers in (graph, original)
+    )
     is_launched = launched != MISSING
-    told = {
+    raw_nodes = {
         "start": graphs["start"],
         "globalTid": graphs["globalTid"],
         "graphNodeId": np.where(is_launched, whole_graphs(launched), made),
         "originalGraphNodeId": np.where(is_launched, made, source),
     }
-    return {column: np.concatenate((nodes[column], told[column])) for column in _NODE}
+    return {column: np.concatenate((nodes[column], raw_nodes[column])) for column in _NODE}
 
 
 def _places(ids: Int64Array, wanted: Int64Array) -> npt.NDArray[np.intp]:
     """Where each id stands among those in ascending order; -1 where it does not."""
     if not len(ids):
         return np.full(len(wanted), -1)
-    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    return np.where(ids[place] == wanted, place, -1)
+    position = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    return np.where(ids[position] == wanted, position, -1)
 
 
 class _Events:
@@ -672,8 +681,8 @@ class _Events:
         row = np.full(len(node), -1)
         for number in range(len(self._bounds) - 1):
             low, high = self._bounds[number : number + 2].tolist()
-            mine = np.flatnonzero(process == number)
-            if high > low and len(mine):
-                place = np.minimum(np.searchsorted(self._node[low:high], node[mine]), high - low - 1) + low
-                row[mine] = np.where(self._node[place] == node[mine], place, -1)
+            own = np.flatnonzero(process == number)
+            if high > low and len(own):
+                position = np.minimum(np.searchsorted(self._node[low:high], node[own]), high - low - 1) + low
+                row[own] = np.where(self._node[position] == node[own], position, -1)
         return row

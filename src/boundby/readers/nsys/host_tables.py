@@ -120,7 +120,7 @@ def with_messages(trace: Trace, raw: Raw, indexes: Indexes) -> Trace:
         calls = _from_ranges(trace)
     if not len(calls):
         return trace
-    named = {thread.process: int(found[1]) for thread in trace.threads if (found := _RANK_THREAD.match(thread.name))}
+    named = {thread.process: int(match[1]) for thread in trace.threads if (match := _RANK_THREAD.match(thread.name))}
     if any(ranks.get(process, rank) != rank for process, rank in named.items()):
         communicators, ranks, named = (), {}, {}  # one of the tables is damaged, and nothing shows which
     return replace(trace, messages=calls, communicators=communicators, ranks={**named, **ranks})
@@ -217,8 +217,8 @@ def _communicators(database: Database, identities: Identities) -> tuple[tuple[Co
     """The communicators in the order in which each process made them, and the rank of each process; neither where the
     two tables tell of different ranks: then one of them is damaged."""
     ranks: dict[int, int] = {}
-    told = database.columns("MPI_RANKS", _RANK)
-    for thread, rank in zip(told["globalTid"].tolist(), told["rank"].tolist(), strict=True):
+    ranks_read = database.columns("MPI_RANKS", _RANK)
+    for thread, rank in zip(ranks_read["globalTid"].tolist(), ranks_read["rank"].tolist(), strict=True):
         if rank >= 0 and identities.has_process(thread):
             ranks[int(identities.processes(np.array([thread], np.int64))[0])] = rank
     if not database.has("MPI_COMMUNICATORS", *_COMMUNICATOR):
@@ -227,15 +227,15 @@ def _communicators(database: Database, identities: Identities) -> tuple[tuple[Co
     members = database.optional("MPI_COMMUNICATORS", "members")
     columns = f"rank, timestamp, commHandle, localRank, size, {members}"
     rows = database.rows(f"SELECT {columns} FROM MPI_COMMUNICATORS ORDER BY rank, timestamp")
-    found = []
+    communicators = []
     for rank, since_ns, handle, own, size, inside in rows:
         numbers = (rank, since_ns, handle, own, size)
         if rank not in process_of:
             return (), {}
         if all(isinstance(number, int) for number in numbers):
             of_job = tuple(int(number) for number in _MEMBER.findall(as_text(inside) or ""))
-            found.append(Communicator(process_of[rank], handle, since_ns, own, size, of_job))  # type: ignore[arg-type]
-    return tuple(found), ranks
+            communicators.append(Communicator(process_of[rank], handle, since_ns, own, size, of_job))  # type: ignore[arg-type]
+    return tuple(communicators), ranks
 
 
 # The kinds of rows in NVTX_EVENTS.
@@ -315,22 +315,22 @@ def with_constructs(
     """Ranges and the names of their domains, with those of the constructs; and what is told of constructs by name."""
     if len(raw["start"]) == 0:
         return ranges, domains, {}
-    (name, known), of_table = _construct_names(raw, indexes), tuple(CONSTRUCT_DOMAINS.values())
+    (name, constructs), of_table = _construct_names(raw, indexes), tuple(CONSTRUCT_DOMAINS.values())
     every = tuple(sorted({*domains, *(of_table[table] for table in unique(raw["table"]).tolist())}))
-    place = {text: number for number, text in enumerate(every)}
-    moved = np.array([place[text] for text in domains], np.int32)
+    index_of = {text: number for number, text in enumerate(every)}
+    moved = np.array([index_of[text] for text in domains], np.int32)
     together = replace(ranges, domain=moved[ranges.domain]).and_more(
         {
             "start_ns": raw["start"],
             "end_ns": indexes.ends(raw["end"]),
             "thread": indexes.identities.threads(raw["globalTid"]),
             "name": name,
-            "domain": np.array([place.get(text, 0) for text in of_table], np.int32)[raw["table"]],
+            "domain": np.array([index_of.get(text, 0) for text in of_table], np.int32)[raw["table"]],
             "is_start_end": np.zeros(len(name), bool),
             "is_open": raw["end"] == MISSING,
         }
     )
-    return together.sorted(indexes.pool.names()), every, known
+    return together.sorted(indexes.pool.names()), every, constructs
 
 
 def _construct_names(raw: Raw, indexes: Indexes) -> tuple[Int32Array, dict[int, Construct]]:
@@ -338,21 +338,21 @@ def _construct_names(raw: Raw, indexes: Indexes) -> tuple[Int32Array, dict[int, 
     kinds, which = factorize(*(raw[column] for column in ("table", *CONSTRUCT_COLUMNS[1:])))
     texts, of_table = indexes.database.texts, tuple(CONSTRUCT_DOMAINS.values())
     names: list[int] = []
-    known: dict[int, Construct] = {}
+    constructs: dict[int, Construct] = {}
 
     def text(number: int) -> str:
-        found = texts.get(number, "")
-        return "" if found in _NO_NAMES else found
+        said = texts.get(number, "")
+        return "" if said in _NO_NAMES else said
 
     for table, name, kind, file, line, variable in kinds.tolist():
         what = text(name) or "(unnamed)"
         if of_table[table] == OPENACC:
             construct = Construct(file_name(text(file)), line, _ACC_KINDS.get(kind, what), text(variable))
             names.append(indexes.pool.add(str(construct)))
-            known[names[-1]] = construct
+            constructs[names[-1]] = construct
         else:
             names.append(indexes.pool.add(what))
-    return np.array(names, np.int32)[which], known
+    return np.array(names, np.int32)[which], constructs
 
 
 _AMOUNT = expression(
@@ -490,20 +490,20 @@ def _payloads(raw: Raw, indexes: Indexes) -> dict[str, npt.NDArray[Any]]:
     """The number that each range carries (NaN where it carries none), and what that number is, where it has a name."""
     columns = [replaced_by_nan(raw[column]) for column in _WHOLE if _holds(raw[column])]
     columns += [decimals(raw[column]) for column in _DECIMAL if _holds(raw[column])]
-    found: dict[str, npt.NDArray[Any]] = {}
+    payloads: dict[str, npt.NDArray[Any]] = {}
     if _holds(raw[_OBJECT]):
         used, inverse = np.unique(raw[_OBJECT], return_inverse=True)
         texts = indexes.database.texts
         amounts = [amount_of(texts.get(number, "")) for number in used.tolist()]
         columns.append(np.array([number for _, number in amounts])[inverse.reshape(-1)])
         names = [indexes.pool.add(name) if name else -1 for name, _ in amounts]
-        found["payload_name"] = np.array(names, np.int32)[inverse.reshape(-1)]
+        payloads["payload_name"] = np.array(names, np.int32)[inverse.reshape(-1)]
     if columns:
         payload = columns[0]
         for column in columns[1:]:
             payload = np.where(np.isnan(payload), column, payload)
-        found["payload"] = payload
-    return found
+        payloads["payload"] = payload
+    return payloads
 
 
 def _holds(column: Int64Array) -> bool:
@@ -520,14 +520,14 @@ def amount_of(text: str) -> tuple[str, float]:
     in it, else the first whose name is that of an amount. ("", NaN): there is none."""
     nothing = "", float("nan")
     try:
-        told = json.loads(text)
+        payload = json.loads(text)
     except (ValueError, RecursionError):
         return nothing
-    while isinstance(told, list | dict) and len(told) == 1 and not _numbers(told):
-        told = told[0] if isinstance(told, list) else next(iter(told.values()))
-    known = _numbers(told)
-    amounts = [key for key in known if _AMOUNT.search(key)] or ([*known] if len(known) == 1 else [])
-    return (amounts[0], float(known[amounts[0]])) if amounts else nothing
+    while isinstance(payload, list | dict) and len(payload) == 1 and not _numbers(payload):
+        payload = payload[0] if isinstance(payload, list) else next(iter(payload.values()))
+    numbers = _numbers(payload)
+    amounts = [key for key in numbers if _AMOUNT.search(key)] or ([*numbers] if len(numbers) == 1 else [])
+    return (amounts[0], float(numbers[amounts[0]])) if amounts else nothing
 
 
 def _numbers(told: object) -> dict[str, float]:
@@ -547,12 +547,12 @@ def _range_names(raw: Raw, indexes: Indexes) -> Int32Array:
         first[number[::-1]] = np.arange(len(number))[::-1]
         used = np.flatnonzero(first < len(number))
         used = used[np.argsort(first[used])]  # in order of first sight, as rows would be added
-        places = np.zeros(len(texts) + 1, np.int32)
-        places[used] = indexes.pool.add_all(
+        name_ids = np.zeros(len(texts) + 1, np.int32)
+        name_ids[used] = indexes.pool.add_all(
             [text or "(unnamed)" for text in map([*texts, ""].__getitem__, used.tolist())]
         )
         names = names.copy()
-        names[inline] = places[number]
+        names[inline] = name_ids[number]
     return names
 
 
@@ -585,14 +585,14 @@ def _domains(raw: Raw, database: Database) -> tuple[Int32Array, tuple[str, ...]]
     """Domain ids count per process; equal names are one domain. The default domain is ``""``."""
     created = domain_names(database)
     number = replaced(raw["domainId"], MISSING, 0)
-    places, inverse = factorize(process_key(raw["globalTid"]), number)
+    pairs, inverse = factorize(process_key(raw["globalTid"]), number)
 
     def name(place: tuple[int, int]) -> str:
         if place in created:
             return created[place] or f"domain {place[1]}"
         return f"domain {place[1]}" if place[1] else ""
 
-    names = [name((process, domain)) for process, domain in places.tolist()]
+    names = [name((process, domain)) for process, domain in pairs.tolist()]
     domains = tuple(sorted({"", *names}))
     return np.array([domains.index(text) for text in names], np.int32)[inverse], domains
 

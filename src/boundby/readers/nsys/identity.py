@@ -21,8 +21,8 @@ DECLARED = (
 
 def process_key(global_tid: Int64Array) -> Int64Array:
     """The global process id inside a global thread id (both may already be one)."""
-    known = global_tid[:1] if is_even(global_tid) else global_tid
-    return np.broadcast_to(np.where(known == MISSING, MISSING, known & ~LOW_24), global_tid.shape)
+    first = global_tid[:1] if is_even(global_tid) else global_tid
+    return np.broadcast_to(np.where(first == MISSING, MISSING, first & ~LOW_24), global_tid.shape)
 
 
 def pid_of(key: int) -> int:

@@ -76,9 +76,9 @@ class Metadata(Struct, frozen=True):
 def read_metadata(database: Database) -> Metadata:
     """Read the metadata tables, under the names of any version."""
     export = dict(database.pairs("META_DATA_EXPORT") or database.pairs("EXPORT_META_DATA"))
-    told = database.pairs("META_DATA_CAPTURE")
-    capture = dict(reversed(told))  # of repeated names the first counts
-    variables = (value.partition("=") for name, value in told if name == "PROCESS_0:ENVIRONMENT_VARIABLE")
+    pairs = database.pairs("META_DATA_CAPTURE")
+    capture = dict(reversed(pairs))  # of repeated names the first counts
+    variables = (value.partition("=") for name, value in pairs if name == "PROCESS_0:ENVIRONMENT_VARIABLE")
     # Exports since 2022 close with their own metadata; older ones have neither it nor ANALYSIS tables.
     is_new = any(table.startswith("ANALYSIS_") for table in database.tables)
     is_complete = bool(export) or not is_new
@@ -94,7 +94,7 @@ def read_metadata(database: Database) -> Metadata:
         command=_command(capture),
         warnings=tuple(warnings),
         capture={name: value for name, value in capture.items() if "ENVIRONMENT" not in name},
-        not_recorded=_not_recorded(database, told, warnings, diagnostics),
+        not_recorded=_not_recorded(database, pairs, warnings, diagnostics),
         diagnostics=diagnostics,
         machine=_machine(database),
         is_complete=is_complete,
@@ -124,22 +124,22 @@ def _not_recorded(
     needs no flag. Says nothing of kinds that were not asked for."""
     asked = {value for name, value in told if name == "CAPTURE_EVENT_TYPE"}
     said = " ".join(warning.message for warning in warnings)
-    found = {}
+    reasons = {}
     if "Cuda" in asked:
-        found["cuda"] = _no_cuda(database, diagnostics)
+        reasons["cuda"] = _no_cuda(database, diagnostics)
     if "NvtxEvents" in asked:
-        found["nvtx"] = "none was opened: boundby.annotate or --torch-ops adds them"
+        reasons["nvtx"] = "none was opened: boundby.annotate or --torch-ops adds them"
         if any(warning.code == "nvtx-incompatible" for warning in warnings):
-            found["nvtx"] = "the program's nvtx package is too new for this nsys: pip install nvtx==0.2.11"
+            reasons["nvtx"] = "the program's nvtx package is too new for this nsys: pip install nvtx==0.2.11"
     if "OSRuntime" in asked:
-        found["osrt"] = "tracing was on, and no event came"
+        reasons["osrt"] = "tracing was on, and no event came"
     if _NOT_PERMITTED.search(said):
-        found["cpu_scheduling"] = "the system did not permit it (boundby doctor says how)"
+        reasons["cpu_scheduling"] = "the system did not permit it (boundby doctor says how)"
     if any(name.startswith("GPU_METRICS_OPTIONS") for name, _ in told):
-        found["gpu_metrics"] = "asked for, and the profiler delivered none"
+        reasons["gpu_metrics"] = "asked for, and the profiler delivered none"
     if _NO_COUNTERS.search(said):
-        found["gpu_metrics"] = "the driver did not permit it (ERR_NVGPUCTRPERM)"
-    return found
+        reasons["gpu_metrics"] = "the driver did not permit it (ERR_NVGPUCTRPERM)"
+    return reasons
 
 
 def _no_cuda(database: Database, diagnostics: Sequence[Diagnostic]) -> str:
@@ -180,20 +180,20 @@ def _command(capture: Mapping[str, str]) -> str | None:
 
 
 def _warnings(diagnostics: Sequence[Diagnostic]) -> list[TraceWarning]:
-    found = [
-        TraceWarning("profiler-error" if one.severity == Severity.ERROR else "profiler-warning", one.text)
-        for one in diagnostics
-        if one.severity >= Severity.WARNING and not _NOISE.search(one.text)
+    warnings_read = [
+        TraceWarning("profiler-error" if message.severity == Severity.ERROR else "profiler-warning", message.text)
+        for message in diagnostics
+        if message.severity >= Severity.WARNING and not _NOISE.search(message.text)
     ]
-    trapped = any(_NVTX_TRAP in warning.message for warning in found)
+    trapped = any(_NVTX_TRAP in warning.message for warning in warnings_read)
     if trapped:
         trap = TraceWarning(
             "nvtx-incompatible",
             "The program's nvtx package is too new for this nsys, and its NVTX ranges were lost. "
             "Install nvtx==0.2.11, or capture with nsys 2024.4 or later.",
         )
-        found = [trap, *(warning for warning in found if _NVTX_TRAP not in warning.message)]
-    return found[:_MOST_DIAGNOSTICS]
+        warnings_read = [trap, *(warning for warning in warnings_read if _NVTX_TRAP not in warning.message)]
+    return warnings_read[:_MOST_DIAGNOSTICS]
 
 
 def _annotated(domains: Sequence[str]) -> list[int]:

@@ -96,10 +96,10 @@ class _Rows:
 
     def read(self) -> bool:
         """Read on until there is no leaf or no room; False where a leaf is not plain."""
-        found = self.ask.read()
-        if found is Found.NOT_PLAIN:
+        answer = self.ask.read()
+        if answer is Found.NOT_PLAIN:
             return False
-        self.ask, self.columns = _with_room(found, self.ask, self.columns)
+        self.ask, self.columns = _with_room(answer, self.ask, self.columns)
         self.deferred += int(self.ask.state[At.DEFERRED])
         return True
 
@@ -116,8 +116,8 @@ class PageReader:
         self._usable = self._page_size - header[20]
         self._is_utf8 = header[56:60] == b"\0\0\0\1"
         there = file.seek(0, 2) // max(self._page_size, 1)
-        told = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else there
-        self._pages = min(there, told or there)
+        page_count = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else there
+        self._pages = min(there, page_count or there)
 
     @classmethod
     def of(cls, connection: sqlite3.Connection, file: BinaryIO | None) -> PageReader | None:
@@ -132,14 +132,14 @@ class PageReader:
     def columns(self, table: str, wanted: Sequence[str], only: Only | None = None) -> dict[str, Int64Array] | None:
         """Integer columns in order of the rows' numbers, NULL as the smallest integer, decimals as `decimals` takes
         them; None: ask SQLite."""
-        found = self._read(table, wanted, only)
-        return None if found is None else dict(zip(wanted, found, strict=False))
+        columns_read = self._read(table, wanted, only)
+        return None if columns_read is None else dict(zip(wanted, columns_read, strict=False))
 
     def texts(self, table: str, column: str, only: Only | None = None) -> Texts | None:
         """A column of texts in order of the rows' numbers; None: ask SQLite."""
         distinct: list[bytes] = []
-        found = self._read(table, (column,), only, texts=distinct)
-        return None if found is None else Texts(np.maximum(found[0], NONE).astype(np.int32), distinct)
+        columns_read = self._read(table, (column,), only, texts=distinct)
+        return None if columns_read is None else Texts(np.maximum(columns_read[0], NONE).astype(np.int32), distinct)
 
     def _read(
         self, table: str, wanted: Sequence[str], only: Only | None, texts: list[bytes] | None = None
@@ -150,13 +150,13 @@ class PageReader:
         plain = self._plain(table, read, has_texts=texts is not None)
         if plain is None:
             return None
-        shape, places, leaves = plain
+        shape, positions, leaves = plain
         at_once = max(1, PIECE_BYTES // self._page_size)
         buffer = np.empty(at_once * self._page_size, np.int8)
-        columns = _room_for(MOST_ROWS_OF_PAGE, len(places))
+        columns = _room_for(MOST_ROWS_OF_PAGE, len(positions))
         may_be_alike = np.array([column.lower() not in _INSTANTS for column in read]) & (texts is None)
-        alike = may_be_alike & (np.array(places) != shape.rowid_column) & (only is None)
-        ask = self._question(shape, places, columns, alike, buffer, has_texts=texts is not None)
+        alike = may_be_alike & (np.array(positions) != shape.rowid_column) & (only is None)
+        ask = self._question(shape, positions, columns, alike, buffer, has_texts=texts is not None)
         rows = _Rows(ask, columns)
         for first in range(0, len(leaves), at_once):
             some = leaves[first : first + at_once]
@@ -173,8 +173,8 @@ class PageReader:
         shape = self._shape(table)
         if shape is None:
             return None
-        places, leaves = self._places(shape, read, has_texts=has_texts), self._leaves(shape.root)
-        return None if places is None or leaves is None else (shape, places, leaves)
+        positions, leaves = self._places(shape, read, has_texts=has_texts), self._leaves(shape.root)
+        return None if positions is None or leaves is None else (shape, positions, leaves)
 
     def _take(
         self, rows: _Rows, table: str, read: Sequence[str], only: Only | None, first: int, some: int, leaves: int
@@ -205,8 +205,8 @@ class PageReader:
         names = [column.lower() for column in read]
         if len(read) > MOST_OUTPUTS or not set(names) <= set(shape.names) or (has_texts and not self._is_utf8):
             return None
-        places = [shape.names.index(name) for name in names]
-        return places if all(shape.is_number[place] for place in places[has_texts:]) else None
+        positions = [shape.names.index(name) for name in names]
+        return positions if all(shape.is_number[position] for position in positions[has_texts:]) else None
 
     def _question(
         self,
@@ -255,19 +255,19 @@ class PageReader:
         ask = self._connection.execute
         roots = ask("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchall()
         columns = ask("SELECT lower(name), upper(type), dflt_value, pk, hidden FROM pragma_table_xinfo(?)", (table,))
-        found = columns.fetchall()
-        if len(roots) != 1 or not isinstance(roots[0][0], int) or any(column[4] for column in found):
+        info = columns.fetchall()
+        if len(roots) != 1 or not isinstance(roots[0][0], int) or any(column[4] for column in info):
             return None
         indexes = ask("SELECT origin FROM pragma_index_list(?)", (table,)).fetchall()
-        keys = [place for place, column in enumerate(found) if column[3]]
-        is_decimal = [column[0] in DECIMALS and column[1] == "REAL" for column in found]
+        keys = [position for position, column in enumerate(info) if column[3]]
+        is_decimal = [column[0] in DECIMALS and column[1] == "REAL" for column in info]
         # A sole INTEGER key without an index of its own is the row's number and does not stand in the row.
-        is_rowid = len(keys) == 1 and found[keys[0]][1] == "INTEGER" and ("pk",) not in indexes
+        is_rowid = len(keys) == 1 and info[keys[0]][1] == "INTEGER" and ("pk",) not in indexes
         return _Shape(
             root=roots[0][0],
-            names=tuple(column[0] for column in found),
-            has_default=tuple(column[2] is not None for column in found),
-            is_number=tuple("INT" in column[1] or real for column, real in zip(found, is_decimal, strict=True)),
+            names=tuple(column[0] for column in info),
+            has_default=tuple(column[2] is not None for column in info),
+            is_number=tuple("INT" in column[1] or real for column, real in zip(info, is_decimal, strict=True)),
             is_decimal=tuple(is_decimal),
             rowid_column=keys[0] if is_rowid else NONE,
         )
@@ -287,8 +287,8 @@ class PageReader:
     def _below(self, pages: Int64Array) -> Int64Array | None:
         """The pages that these interior ones name; None where one of them is none, or there are too many."""
         below = [self._children(int(page)) for page in pages]
-        known = [children for children in below if children is not None]
-        return None if len(known) < len(below) or sum(map(len, known)) > self._pages else np.concatenate(known)
+        lists = [children for children in below if children is not None]
+        return None if len(lists) < len(below) or sum(map(len, lists)) > self._pages else np.concatenate(lists)
 
     def _page(self, number: int) -> npt.NDArray[np.uint8] | None:
         self._file.seek((number - 1) * self._page_size)
@@ -319,12 +319,12 @@ class PageReader:
         room = buffer.data.cast("B")
         for low, high in zip(begins.tolist(), [*begins[1:].tolist(), len(pages)], strict=True):
             self._file.seek((int(pages[low]) - 1) * self._page_size)
-            place, end = low * self._page_size, high * self._page_size
-            while place < end:
-                read = self._file.readinto(room[place:end])  # type: ignore[attr-defined]
+            position, end = low * self._page_size, high * self._page_size
+            while position < end:
+                read = self._file.readinto(room[position:end])  # type: ignore[attr-defined]
                 if not read:
                     return False
-                place += read
+                position += read
         return True
 
     def _patch(self, table: str, read: Sequence[str], ask: Leaves, columns: Sequence[Int64Array]) -> Leaves | None:
@@ -335,8 +335,10 @@ class PageReader:
         quoted = ['"' + column.replace('"', '""') + '"' for column in read]
         chosen = ", ".join([f"CAST({quoted[0]} AS BLOB)" if is_text else quoted[0], *quoted[1:]])
         for row, rowid in zip(ask.deferred_row[:count].tolist(), ask.deferred_rowid[:count].tolist(), strict=True):
-            found = self._connection.execute(f'SELECT {chosen} FROM "{table}" WHERE _rowid_ = ?', (rowid,)).fetchone()
-            values = list(found or (b"",))
+            values_read = self._connection.execute(
+                f'SELECT {chosen} FROM "{table}" WHERE _rowid_ = ?', (rowid,)
+            ).fetchone()
+            values = list(values_read or (b"",))
             if is_text and isinstance(values[0], bytes):
                 ask, values[0] = _add_text(ask, values[0])
             if not all(value is None or isinstance(value, int | float) for value in values):
@@ -366,11 +368,11 @@ def _room_for(rows: int, columns: int) -> list[Int64Array]:
 def _grown(columns: Sequence[Int64Array], rows: int, known: int, is_even: BoolArray) -> list[Int64Array]:
     """Columns with more room, of which so many rows are known; even ones need none."""
     larger = _room_for(rows, len(columns))
-    for place, column in enumerate(columns):
-        if is_even[place]:
-            larger[place] = np.empty(0, np.int64)
+    for index, column in enumerate(columns):
+        if is_even[index]:
+            larger[index] = np.empty(0, np.int64)
         else:
-            larger[place][: len(column[:known])] = column[:known]
+            larger[index][: len(column[:known])] = column[:known]
     return larger
 
 
@@ -381,15 +383,15 @@ def _addresses(columns: Sequence[Int64Array]) -> Int64Array:
 def _add_text(ask: Leaves, text: bytes) -> tuple[Leaves, int]:
     """Number a text that stood on several pages; one that is known already gets a second number."""
     while True:
-        known = int(ask.state[At.TEXTS])
-        used = int(ask.text_end[known - 1]) if known else 0
-        if 2 * (known + 1) <= ask.slots_size and used + len(text) <= ask.texts_size:
+        text_count = int(ask.state[At.TEXTS])
+        used = int(ask.text_end[text_count - 1]) if text_count else 0
+        if 2 * (text_count + 1) <= ask.slots_size and used + len(text) <= ask.texts_size:
             break
         ask = _with_more_room(ask)
     ask.texts[used : used + len(text)] = np.frombuffer(text, np.int8)
-    ask.text_end[known] = used + len(text)
-    ask.state[At.TEXTS] = known + 1
-    return ask, known
+    ask.text_end[text_count] = used + len(text)
+    ask.state[At.TEXTS] = text_count + 1
+    return ask, text_count
 
 
 def _with_room(found: Found, ask: Leaves, columns: list[Int64Array]) -> tuple[Leaves, list[Int64Array]]:
@@ -423,9 +425,9 @@ def _spread_out(
     columns: list[Int64Array], is_alike: BoolArray, may_be_alike: BoolArray, first: list[int], rows: int
 ) -> list[Int64Array]:
     """The columns; of those of one value throughout, that value."""
-    for place in np.flatnonzero(may_be_alike & ~is_alike).tolist():
-        if is_even(columns[place][:rows]):
-            is_alike[place], first[place] = True, int(columns[place][0])
+    for index in np.flatnonzero(may_be_alike & ~is_alike).tolist():
+        if is_even(columns[index][:rows]):
+            is_alike[index], first[index] = True, int(columns[index][0])
     return [
         spread(value, rows) if even and rows else column[:rows]
         for column, even, value in zip(columns, is_alike.tolist(), first, strict=True)
@@ -434,12 +436,12 @@ def _spread_out(
 
 def _with_more_room(ask: Leaves) -> Leaves:
     """Room for twice as many texts or, where there is that, four times their bytes; the texts known stay."""
-    known = int(ask.state[At.TEXTS])
-    is_many = 2 * (known + 1) > ask.slots_size
+    text_count = int(ask.state[At.TEXTS])
+    is_many = 2 * (text_count + 1) > ask.slots_size
     slots = empty_slots((1 + is_many) * ask.slots_size)
     texts = np.empty((1 if is_many else 4) * ask.texts_size, np.int8)
     text_end = np.empty(len(slots), np.int64)
-    used = int(ask.text_end[known - 1]) if known else 0
-    texts[:used], text_end[:known] = ask.texts[:used], ask.text_end[:known]
+    used = int(ask.text_end[text_count - 1]) if text_count else 0
+    texts[:used], text_end[:text_count] = ask.texts[:used], ask.text_end[:text_count]
     ask.state[At.HASHED] = 0
     return replace(ask, slots=slots, slots_size=len(slots), texts=texts, texts_size=len(texts), text_end=text_end)

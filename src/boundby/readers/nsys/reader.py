@@ -139,10 +139,12 @@ def read_tables() -> dict[str, ReadTable]:
 
 def unread(database: Database) -> tuple[UnreadTable, ...]:
     """The tables with rows that are not read, those with most rows first. Views hold nothing of their own."""
-    known = read_tables().keys()
-    rest = (table for table in database.tables - database.views if table not in known)
-    found = [told for table in rest if not fnmatchcase(table, LABELS) for told in _told(database, table)]
-    return tuple(sorted(found, key=lambda table: (-(table.rows or 0), table.name)))
+    tables_read = read_tables().keys()
+    rest = (table for table in database.tables - database.views if table not in tables_read)
+    unread_tables = [
+        table_told for table in rest if not fnmatchcase(table, LABELS) for table_told in _told(database, table)
+    ]
+    return tuple(sorted(unread_tables, key=lambda table: (-(table.rows or 0), table.name)))
 
 
 def _told(database: Database, table: str) -> Iterator[UnreadTable]:
@@ -223,10 +225,10 @@ def _sampled(database: Database, table: str, rows: int) -> tuple[Int64Array, npt
         query = f'SELECT start FROM "{table}" WHERE _rowid_ IN ({", ".join(map(str, wanted.tolist()))})'
     else:
         query = f'SELECT min(start) FROM "{table}" UNION ALL SELECT max(start) FROM "{table}"'
-    found = [value for (value,) in database.rows(query) if isinstance(value, int)] or [0]
+    row_ids = [value for (value,) in database.rows(query) if isinstance(value, int)] or [0]
     if not is_numbered:  # as if its events came evenly
-        found = [found[0] + (found[-1] - found[0]) * number // PLENTY for number in range(PLENTY + 1)]
-    return np.array(found, np.int64), np.full(len(found), _TABLES[table] * rows / len(found))
+        row_ids = [row_ids[0] + (row_ids[-1] - row_ids[0]) * number // PLENTY for number in range(PLENTY + 1)]
+    return np.array(row_ids, np.int64), np.full(len(row_ids), _TABLES[table] * rows / len(row_ids))
 
 
 Progress = Callable[[str, float | None], None]
@@ -268,7 +270,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
         since_ns = None if cut is None else cut[0]
         raw, shapes = _events(database, since_ns, progress)
         about = metadata.read_metadata(database)
-        told = about.warnings if cut is None else (cut[1], *about.warnings)
+        notes = about.warnings if cut is None else (cut[1], *about.warnings)
         broken = sanitize(shown, raw, export_again(shown))
         span = _span([table for what, table in raw.items() if what != host_tables.OVERHEAD])
         if span is None:
@@ -290,7 +292,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
             schema_version=about.schema_version,
             command=about.command,
             warnings=(
-                *told,
+                *notes,
                 *broken,
                 *callchains.lost_python_stacks(database),
                 *built.warnings,

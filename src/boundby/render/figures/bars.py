@@ -52,10 +52,10 @@ def account(report: Report, look: style.Look) -> Figure:
         letter = info(cause).letter
         return f"{letter} {units.percent(width / 100)}" if room >= 8 else letter if room >= 2 else ""
 
-    for place, row in enumerate(rows):
-        style.cause_bar(axes, place, [(part.cause, 100 * part.fraction) for part in row.parts], label)
+    for y, row in enumerate(rows):
+        style.cause_bar(axes, y, [(part.cause, 100 * part.fraction) for part in row.parts], label)
         beside = f"{row.bound}, {style.duration(row.whole_ns)}"
-        axes.text(101, place, beside, va="center", color=style.FAINT, size=NEARLY_ALL * look.font_pt)
+        axes.text(101, y, beside, va="center", color=style.FAINT, size=NEARLY_ALL * look.font_pt)
     style.name_rows(axes, [style.name(row.name, look, look.width_in / 4) for row in rows])
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of the window, %" if report.devices else "share of the thread's time, %")
@@ -94,11 +94,11 @@ def regions(report: Report, look: style.Look) -> Figure:
         return info(cause).letter if look.characters(width * scale / longest * 0.7 * room_in) >= 3 else ""
 
     ends = []  # of the axis, so that what stands beside each bar has room
-    for place, row in enumerate(rows):
+    for y, row in enumerate(rows):
         parts = [(part.cause, part.ns / scale) for part in segments(row.region.time)]
-        end = style.cause_bar(axes, place, parts, letter)
+        end = style.cause_bar(axes, y, parts, letter)
         text = _beside(row)
-        style.write_beside(axes, end + 0.057 / room_in * (longest or scale) / scale, place, text, look)
+        style.write_beside(axes, end + 0.057 / room_in * (longest or scale) / scale, y, text, look)
         ends.append(end / max(1 - (style.width_in(text, look) + 0.12) / room_in, 0.2))
     style.name_rows(axes, names, ha="left")
     axes.tick_params(axis="y", pad=72 * names_in + 4)
@@ -186,16 +186,16 @@ def _bars(axes: Axes, device: DeviceReport, items: Sequence[WhatIf], look: style
     axes.barh(0, now / scale, MOST, color=style.RULE)
     bound = BOUND_LABEL.get(verdict.bound, verdict.bound)
     _write(axes, 0, now / scale, f"{style.duration(now)}, {bound}", look, longest / scale)
-    for place, item in enumerate(items, 1):
+    for y, item in enumerate(items, 1):
         cause = CAUSE_OF.get(item.scenario, OTHER.key)
-        end = style.cause_bar(axes, place, [(cause, item.predicted_ns / scale)], lambda _, __: "")
+        end = style.cause_bar(axes, y, [(cause, item.predicted_ns / scale)], lambda _, __: "")
         saved = item.saved_ns
-        axes.barh(place, max(saved, 0) / scale, MOST, end, facecolor="none", edgecolor=style.RULE)
+        axes.barh(y, max(saved, 0) / scale, MOST, end, facecolor="none", edgecolor=style.RULE)
         text = f"{style.duration(item.predicted_ns)} ({sentences.change(saved, item.baseline_ns)})"
         then = verdict.bound_next or "unknown"
         if cause == verdict.bound and then not in ("unknown", "hidden"):
             text += f", then {BOUND_LABEL.get(then, then)}"
-        _write(axes, place, end, text, look, longest / scale)
+        _write(axes, y, end, text, look, longest / scale)
     axes.axvline(now / scale, color=style.FAINT, linewidth=0.6, linestyle=NOW)
     labels = ("Now", *(_label(item.scenario) for item in items))
     style.name_rows(axes, [style.name(label, look, look.width_in / 3) for label in labels])
@@ -223,11 +223,11 @@ def _dots(report: Report, scenarios: Sequence[str], look: style.Look) -> Figure:
     rows = sorted(remaining.items(), key=lambda row: (sum(row[1]) / len(row[1]), row[0]))
     figure = style.new_figure(report, look, look.line_in * (1.5 * len(rows) + 3.4), TITLE)
     axes = figure.subplots()
-    for place, (scenario, values) in enumerate(rows):
+    for y, (scenario, values) in enumerate(rows):
         ends = [values[0], values[-1]]
-        axes.plot(ends, [place, place], color=style.RULE, linewidth=3, zorder=1, solid_capstyle="round")
+        axes.plot(ends, [y, y], color=style.RULE, linewidth=3, zorder=1, solid_capstyle="round")
         color = style.fill(CAUSE_OF.get(scenario, OTHER.key))["facecolor"]
-        axes.scatter(values, [place] * len(values), 14, color=color, edgecolors="white", linewidths=0.4, zorder=2)
+        axes.scatter(values, [y] * len(values), 14, color=color, edgecolors="white", linewidths=0.4, zorder=2)
     style.name_rows(axes, [_label(scenario) for scenario, _ in rows])
     axes.set_xlim(0, max(103.0, *(1.02 * values[-1] for _, values in rows)))
     axes.axvline(100, color=style.FAINT, linewidth=0.6, linestyle=NOW)

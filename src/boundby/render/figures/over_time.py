@@ -120,8 +120,8 @@ def _utilization(axes: Axes, lane: AccountLane, time: _Time, look: style.Look, *
     axes.set_ylabel(f"{name}\nbusy, %", rotation=0, ha="right", va="center")
     axes.grid(axis="y")
     if explained and axes.get_legend_handles_labels()[1]:
-        place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 0.98), "ncols": 2, "borderpad": 0.1}
-        axes.legend(**place, handlelength=1.2, columnspacing=1.0)
+        legend: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 0.98), "ncols": 2, "borderpad": 0.1}
+        axes.legend(**legend, handlelength=1.2, columnspacing=1.0)
 
 
 def _causes(axes: Axes, lane: AccountLane, time: _Time) -> None:
@@ -155,8 +155,8 @@ def _stack(axes: Axes, bins: CauseBins, time: _Time, low: float, height: float) 
 
 
 def _strips(axes: Axes, lanes: Sequence[AccountLane], time: _Time) -> None:
-    for place, lane in enumerate(lanes):
-        _stack(axes, lane.bins, time, place - 0.4, 0.8)
+    for y, lane in enumerate(lanes):
+        _stack(axes, lane.bins, time, y - 0.4, 0.8)
     style.name_rows(axes, [_label(lane) for lane in lanes])
 
 
@@ -179,23 +179,23 @@ def _ranges(plot_data: PlotData) -> list[RangeLane]:
 def _draw_ranges(axes: Axes, lanes: Sequence[RangeLane], plot_data: PlotData, time: _Time, look: style.Look) -> None:
     inches_per_ns = 0.82 * look.width_in / (time.end_ns - time.start_ns)
     names = []
-    for place, lane in enumerate(lanes):
-        is_first = place == 0 or (lanes[place - 1].pid, lanes[place - 1].tid) != (lane.pid, lane.tid)
+    for y, lane in enumerate(lanes):
+        is_first = y == 0 or (lanes[y - 1].pid, lanes[y - 1].tid) != (lane.pid, lane.tid)
         names.append(style.name(_thread(lane), look, 0.16 * look.width_in) if is_first else "")
         low = np.clip(lane.start_ns, time.start_ns, time.end_ns)
         high = np.clip(lane.end_ns, time.start_ns, time.end_ns)
         spans = np.column_stack((time.at(low), (high - low) / time.scale))
         for turn, tint in enumerate(TINTS):
-            axes.broken_barh(spans[turn :: len(TINTS)].tolist(), (place - 0.44, 0.88), facecolor=tint, edgecolor="none")
+            axes.broken_barh(spans[turn :: len(TINTS)].tolist(), (y - 0.44, 0.88), facecolor=tint, edgecolor="none")
         for row in np.flatnonzero((high - low) * inches_per_ns > 0.25).tolist():
             room = look.characters(0.95 * float(high[row] - low[row]) * inches_per_ns)
             text = _name_of(lane, row, plot_data) if room >= 3 else ""
             if text:
                 middle = spans[row, 0] + spans[row, 1] / 2
                 size = 0.85 * look.font_pt
-                axes.text(middle, place, shorten(text, room, "…"), ha="center", va="center", size=size)
-        if is_first and place:
-            axes.axhline(place - 0.5, color=style.RULE, linewidth=0.5)
+                axes.text(middle, y, shorten(text, room, "…"), ha="center", va="center", size=size)
+        if is_first and y:
+            axes.axhline(y - 0.5, color=style.RULE, linewidth=0.5)
     style.name_rows(axes, names, color=style.FAINT)
 
 
@@ -261,8 +261,8 @@ def _over_time(axes: Axes, plot_data: PlotData, look: style.Look) -> None:
         y = [gap.length_ns for gap in plot_data.gaps if gap.cause == cause]
         if len(plot_data.gaps) <= LABEL:
             axes.scatter(x, y, s=0)
-            for place, height in zip(x, y, strict=True):
-                style.write_upon(axes, place, height, info(cause.key).letter, cause.key)
+            for x_of_bin, height in zip(x, y, strict=True):
+                style.write_upon(axes, x_of_bin, height, info(cause.key).letter, cause.key)
         elif x:
             size, color = (0.42 * look.font_pt) ** 2, info(cause.key).color
             axes.scatter(x, y, size, color, marker=info(cause.key).marker, edgecolors=style.INK, linewidths=0.2)
@@ -286,11 +286,11 @@ def _gap_bars(axes: Axes, longest: Sequence[Gap], plot_data: PlotData, look: sty
     def letter(cause: str, width: float) -> str:
         return info(cause).letter if look.characters(width * scale / whole * 0.45 * room_in) >= 2 else ""
 
-    for place, gap in enumerate(longest):
+    for y, gap in enumerate(longest):
         parts = [(cause.key, gap.cause_ns[cause] / scale) for cause in CAUSES if gap.cause_ns[cause]]
-        end = style.cause_bar(axes, place, parts, letter)
+        end = style.cause_bar(axes, y, parts, letter)
         text = _beside_gap(gap, plot_data, look, room_in * (1 - gap.length_ns / whole / 2))
-        style.write_beside(axes, end + 0.01 * whole / scale, place, text, look)
+        style.write_beside(axes, end + 0.01 * whole / scale, y, text, look)
     style.name_rows(axes, labels)
     axes.set_xlim(0, 2 * whole / scale)  # room for what stands beside the bars
     axes.set_xlabel(f"length of the {len(longest)} longest, {unit}" if len(longest) > 1 else f"length, {unit}")
@@ -363,8 +363,8 @@ def _over_run(axes: Axes, series: InstanceSeries, scale: float, ceiling: float, 
         )
     for row in np.flatnonzero(series.host_ns > ceiling)[:MOST_TOLD].tolist():
         time = f" {style.duration(int(series.host_ns[row]))}"
-        place = (series.index[row], NEARLY_ALL * ceiling / scale)
-        axes.text(*place, time, va="center", color=style.FAINT, size=0.85 * look.font_pt)
+        position = (series.index[row], NEARLY_ALL * ceiling / scale)
+        axes.text(*position, time, va="center", color=style.FAINT, size=0.85 * look.font_pt)
     for median, color in ((series.host_median_ns, HOST), (series.projected_median_ns, PROJECTED)):
         if median is not None:
             axes.axhline(median / scale, color=color, linewidth=0.7, linestyle=(0, (4, 2)), zorder=1)

@@ -26,22 +26,22 @@ def roofline(report: Report, look: style.Look) -> Figure:
 
     Raises UserError where no sizes of inputs are known, or nothing computes.
     """
-    told = [
+    with_work = [
         region
         for region in measurements.regions_with_work(report)
         if region.work and region.work.flops and region.work.bytes
     ]
-    if not told:
+    if not with_work:
         raise style.nothing(
             "the trace does not tell the sizes of operators' inputs",
             "Capture with torch.profiler.profile(record_shapes=True), or boundby profile --torch-ops with shapes.",
         )
-    gpu = next((found for device in report.devices if (found := find_gpu(device.name))), None)
+    gpu = next((gpu_found for device in report.devices if (gpu_found := find_gpu(device.name))), None)
     figure = style.new_figure(report, look, look.line_in * HEIGHT_LINES, TITLE)
     axes = figure.subplots()
     points: list[tuple[int, float, float]] = []
-    longest = max(region.work.known_ns for region in told if region.work)
-    for number, region in enumerate(told, 1):
+    longest = max(region.work.known_ns for region in with_work if region.work)
+    for number, region in enumerate(with_work, 1):
         done = region.work
         if done is None or done.tflops is None:
             continue

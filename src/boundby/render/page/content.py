@@ -36,10 +36,10 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
     """Everything the template names, but the regions and the drawings' data."""
     accounts = view.accounts(report)
     whole_ns = view.longest_window(report)
-    told = [
+    items = [
         RankedFinding(rank, finding, whole_ns, bool(report.devices)) for rank, finding in enumerate(report.findings, 1)
     ]
-    saving = [item for item in told if item.finding.severity != sentences.NOTE]
+    saving = [item for item in items if item.finding.severity != sentences.NOTE]
     unchecked = sentences.could_not_check(report.not_checked, every=report.analysis.show_all)
     cards = pattern_cards.by_subject(report, links=True)
     captured = {**_CAPTURED, "nvtx": "operators and named blocks"} if report.trace.source == PYTORCH else _CAPTURED
@@ -54,7 +54,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "summaries": view.summaries(accounts),
         "found": saving[BEST_FINDINGS : sentences.MOST_FINDINGS],
         "smaller": saving[sentences.MOST_FINDINGS :],
-        "notes": [item for item in told if item.finding.severity == sentences.NOTE],
+        "notes": [item for item in items if item.finding.severity == sentences.NOTE],
         "best": saving[:BEST_FINDINGS],
         "saving_count": len(saving),
         "nothing_found": sentences.nothing_found(report),

@@ -86,7 +86,7 @@ def _plot_data(plot_data: PlotData, shown: RegionRows) -> Json:
 
 
 def _lane(lane: AccountLane, plot_data: PlotData) -> Json:
-    found: Json = {
+    drawn: Json = {
         "kind": lane.kind,
         "id": lane.id,
         "name": f"GPU {lane.id}" if lane.kind == "device" else f"{lane.name or 'thread'} ({lane.id})",
@@ -100,15 +100,15 @@ def _lane(lane: AccountLane, plot_data: PlotData) -> Json:
         "fine": None,
     }
     if lane.segments is not None:
-        found["seg"] = {
+        drawn["seg"] = {
             "s": _starts(lane.segments.start_ns, plot_data.start_ns),
             "l": (lane.segments.end_ns - lane.segments.start_ns).tolist(),
             "c": lane.segments.cause.tolist(),
             "r": lane.segments.region.tolist(),
         }
     if lane.fine is not None:
-        found["fine"] = _fine(lane.fine, plot_data.start_ns)
-    return found
+        drawn["fine"] = _fine(lane.fine, plot_data.start_ns)
+    return drawn
 
 
 def _fine(bins: CauseBins, origin: int) -> Json:

@@ -26,14 +26,14 @@ def builtin() -> tuple[Rule, ...]:
     """boundby's own rules, by id: those of every module here."""
     names = sorted(file.stem for file in Path(__file__).parent.glob("*.py") if file.stem != "__init__")
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    found = {rule.id: rule for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
-    return tuple(found[rule_id] for rule_id in sorted(found))
+    by_id = {rule.id: rule for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
+    return tuple(by_id[rule_id] for rule_id in sorted(by_id))
 
 
 def third_party() -> tuple[tuple[Rule, ...], tuple[NotChecked, ...]]:
     """Rules of installed packages, and entry points that failed. One names a `Rule`, several, or a function that
     returns several. A rule whose id is taken already counts as failed."""
-    found: list[Rule] = []
+    offered: list[Rule] = []
     broken: list[NotChecked] = []
     taken = {rule.id for rule in builtin()}
     for point in sorted(_installed(), key=lambda point: (point.name, point.value)):
@@ -50,14 +50,14 @@ def third_party() -> tuple[tuple[Rule, ...], tuple[NotChecked, ...]]:
                 broken.append(NotChecked(rule.id, f"{point.value} gives a rule whose name is taken"))
                 continue
             taken.add(rule.id)
-            found.append(rule)
-    return tuple(found), tuple(broken)
+            offered.append(rule)
+    return tuple(offered), tuple(broken)
 
 
 def _installed() -> Iterable[EntryPoint]:
     """What other packages offer. Their files are looked at first: ``importlib.metadata`` alone costs as much as a tenth
     of a small report's analysis."""
-    if not any(_offers(place, _changed_ns(place)) for place in sys.path):
+    if not any(_offers(folder, _changed_ns(folder)) for folder in sys.path):
         return ()
     from importlib.metadata import entry_points
 
@@ -77,10 +77,10 @@ def _offers(place: str, _changed_ns: int) -> bool:
     """Whether a distribution in this place of Python's path may have rules; archives may. It is looked again once
     something has been installed there."""
     try:
-        told = [name for name in os.listdir(place or ".") if name.endswith(("-info", ".egg"))]  # noqa: PTH208  (names will do)
+        names = [name for name in os.listdir(place or ".") if name.endswith(("-info", ".egg"))]  # noqa: PTH208  (names will do)
     except OSError:
         return os.path.isfile(place)  # noqa: PTH113  (that of pathlib raises where it may not look)
-    lists = (Path(place, name, "entry_points.txt") for name in told)
+    lists = (Path(place, name, "entry_points.txt") for name in names)
     try:
         return any(ENTRY_POINTS.encode() in door.read_bytes(file) for file in lists if file.is_file())
     except OSError:

@@ -45,10 +45,10 @@ def _labels_of_names(context: RuleContext) -> tuple[list[str], Int]:
     names, used = context.trace.names, unique(context.operations.name)
     used = used[used >= 0]
     labels = [kernel_label(names[number]) for number in used.tolist()]
-    places = {label: place for place, label in enumerate(sorted(set(labels)))}
+    numbers = {label: position for position, label in enumerate(sorted(set(labels)))}
     of_name = np.full(len(names), NOTHING, np.int64)
-    of_name[used] = [places[label] for label in labels]
-    return list(places), of_name
+    of_name[used] = [numbers[label] for label in labels]
+    return list(numbers), of_name
 
 
 class MatchedOperations(Struct, frozen=True, eq=False, dict=True):
@@ -114,7 +114,7 @@ class MatchedOperations(Struct, frozen=True, eq=False, dict=True):
     def per_device(self) -> list[tuple[int, Rows]]:
         """Devices, and the rows that ran there."""
         device = self.context.operations.device[self.rows]
-        return [(one, self.rows[device == one]) for one in unique(device).tolist()]
+        return [(number, self.rows[device == number]) for number in unique(device).tolist()]
 
     def saving_without(self, cause: Cause, least: float = 1.0, most: float = 1.0) -> SavingNs:
         """What is saved if ``least`` to ``most`` of their time, which the account has as ``cause``, is gone: by replay,
@@ -181,11 +181,11 @@ class KernelSet(MatchedOperations, frozen=True, eq=False, dict=True):
 
     def by_label(self, most: int) -> list[tuple[str, KernelSet]]:
         """Those of the labels with most time, most first."""
-        label_of, name, found = _labels_of_names(self.context)[1], self.context.operations.name[self.at], []
-        for label, place, _, _ in self._labels(most):
-            rows = self.rows[np.flatnonzero(pick(label_of == place, name, False))]
-            found.append((label, KernelSet(self.context, rows if ascend([rows]) else np.sort(rows))))
-        return found
+        label_of, name, sets = _labels_of_names(self.context)[1], self.context.operations.name[self.at], []
+        for label, number, _, _ in self._labels(most):
+            rows = self.rows[np.flatnonzero(pick(label_of == number, name, False))]
+            sets.append((label, KernelSet(self.context, rows if ascend([rows]) else np.sort(rows))))
+        return sets
 
     @cached_property
     def _of_names(self) -> tuple[Int, Int, Int]:
@@ -203,15 +203,15 @@ class KernelSet(MatchedOperations, frozen=True, eq=False, dict=True):
         times, total_ns = (group_sums(label_of[names], column, len(texts)) for column in figures)
         seen = np.flatnonzero(times)
         chosen = seen[largest(total_ns[seen], most, seen)].tolist()
-        return [(texts[place], place, int(times[place]), int(total_ns[place])) for place in chosen]
+        return [(texts[number], number, int(times[number]), int(total_ns[number])) for number in chosen]
 
     def by_name(self) -> list[KernelSet]:
         """Those of each full name (template arguments and all), most time first."""
         if is_even(name := self.context.operations.name[self.at]):
             return [self]
-        _, places = grouped(name)
-        sets = [KernelSet(self.context, self.rows[place]) for place in places]
-        return sorted(sets, key=lambda one: (-one.total_ns, int(one.rows[0])))
+        _, groups = grouped(name)
+        sets = [KernelSet(self.context, self.rows[rows]) for rows in groups]
+        return sorted(sets, key=lambda kernels: (-kernels.total_ns, int(kernels.rows[0])))
 
     def named(self, most: int = 5) -> list[str]:
         """``label: 12 x, 3.40 ms`` of those that take most of the time, for evidence."""
@@ -256,9 +256,9 @@ class CopySet(MatchedOperations, frozen=True):
 
     def name_of(self, row: int) -> str:
         """``16.8 MB host to device at 12.3 GB/s``."""
-        table, one = self.context.operations, CopySet(self.context, np.array([row]))
+        table, copy = self.context.operations, CopySet(self.context, np.array([row]))
         way = _WAY.get(Direction(int(table.direction[row])), "copy")
-        return f"{size(one.byte_count)} {way} at {bandwidth(one.byte_count / max(one.whole_ns, 1) * 1e9)}"
+        return f"{size(copy.byte_count)} {way} at {bandwidth(copy.byte_count / max(copy.whole_ns, 1) * 1e9)}"
 
     def evidence(self, **figures: object) -> dict[str, object]:
         """Counts, bytes, time, rate, the commonest size, how much of it no kernel hides, and these figures."""

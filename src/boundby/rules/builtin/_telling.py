@@ -100,8 +100,8 @@ def verbose(context: RuleContext, spots: Sequence[Hotspot]) -> dict[str, str]:
     """Of a function that prints by its name: the ``option`` by which the program was told to, and how it runs
     ``quiet``; empty of others."""
     command = context.trace.how_it_runs
-    found = _TALKS.search(command) if mostly_in(spots) and _PRINTS.search(spots[0].short_symbol) else None
-    return {} if found is None else {"option": found[0], "quiet": " ".join(_TALKS.sub("", command, count=1).split())}
+    option = _TALKS.search(command) if mostly_in(spots) and _PRINTS.search(spots[0].short_symbol) else None
+    return {} if option is None else {"option": option[0], "quiet": " ".join(_TALKS.sub("", command, count=1).split())}
 
 
 def gpu_works_ns(context: RuleContext) -> int:
@@ -321,7 +321,7 @@ def neighbours(context: RuleContext, rows: Rows) -> str:
     middle = (np.minimum.reduceat(start, first) + np.maximum.reduceat(end, first)) // 2
     time_ns = np.add.reduceat(end - start, first)
     # Stretches by their threads: most have the same, and one of them.
-    threads = [tuple(sorted(set(one.tolist()))) for one in np.split(pieces.thread[by_call], first[1:])]
+    threads = [tuple(sorted(set(part.tolist()))) for part in np.split(pieces.thread[by_call], first[1:])]
     return around(context, threads, middle, time_ns)
 
 
@@ -333,19 +333,19 @@ def around(context: RuleContext, threads: Sequence[tuple[int, ...]], at_ns: Int6
         return ""
     total: dict[str, int] = {}
     for chosen in sorted(set(threads)):
-        mine = np.array([one == chosen for one in threads], bool)
-        pairs, which = _between(context, np.flatnonzero(np.isin(ranges.thread, chosen)), at_ns[mine])
+        is_chosen = np.array([group == chosen for group in threads], bool)
+        pairs, which = _between(context, np.flatnonzero(np.isin(ranges.thread, chosen)), at_ns[is_chosen])
         for (before, after), of_pair in zip(
-            pairs, np.bincount(which, weight_ns[mine], len(pairs)).tolist(), strict=True
+            pairs, np.bincount(which, weight_ns[is_chosen], len(pairs)).tolist(), strict=True
         ):
-            place = _told(context, before, after, is_one=len(threads) == 1)
-            total[place] = total.get(place, 0) + int(of_pair)
-    place, time = min(total.items(), key=lambda item: (-item[1], item[0]))
-    if not place or time == sum(total.values()):
-        return place
+            where = _told(context, before, after, is_one=len(threads) == 1)
+            total[where] = total.get(where, 0) + int(of_pair)
+    where, time = min(total.items(), key=lambda item: (-item[1], item[0]))
+    if not where or time == sum(total.values()):
+        return where
     if time >= MOST_OF_IT * sum(total.values()):
-        return f"mostly {place}"
-    return f"outside of all ranges ({duration(time)} of it {place})"
+        return f"mostly {where}"
+    return f"outside of all ranges ({duration(time)} of it {where})"
 
 
 def _between(context: RuleContext, around: Rows, middle: Int64Array) -> tuple[list[list[int]], Rows]:

@@ -203,7 +203,7 @@ def _kinds_of_work(context: RuleContext, item: Repeated) -> int:
     kinds, kind = ranked(held)
     if not held.any() or LEAST_OF_KIND * len(kinds) > len(length):
         return 0
-    middle = np.array([median(length[kind == one]) for one in range(len(kinds))])
+    middle = np.array([median(length[kind == number]) for number in range(len(kinds))])
     relative = length / np.maximum(middle[kind], 1)
     low, high = quantile(relative, 0.1), quantile(relative, 0.9)
     return len(kinds) if len(kinds) > 1 and high - low <= HALF else 0

@@ -43,9 +43,9 @@ _EXCHANGE = (
 def _largest_split(context: RuleContext, rows: Rows) -> float | None:
     """The largest split of exchanges with split sizes over their mean, weighted by their time; None: none is told."""
     collective = context.operations.collective[rows]
-    told = rows[collective >= 0]
-    uneven = context.trace.collectives.uneven_percent[context.operations.collective[told]]
-    length_ns = (context.operations.end_ns - context.operations.start_ns)[told]
+    with_sizes = rows[collective >= 0]
+    uneven = context.trace.collectives.uneven_percent[context.operations.collective[with_sizes]]
+    length_ns = (context.operations.end_ns - context.operations.start_ns)[with_sizes]
     split = uneven > 0
     return float(np.average(uneven[split], weights=np.maximum(length_ns[split], 1))) / 100 if split.any() else None
 

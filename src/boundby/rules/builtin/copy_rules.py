@@ -175,7 +175,7 @@ def _exposed(context: RuleContext) -> Iterator[Match]:
     full, remedy = full_link(context), _remedy(context, parts)
     yield copies.match(
         _title(context, copies.exposed_ns, parts) + ("" if full is None else f"; {full.text}"),
-        copies.evidence(by_way_exposed_ns={way: one.exposed_ns for way, one in parts}),
+        copies.evidence(by_way_exposed_ns={way: part.exposed_ns for way, part in parts}),
         _saving_ns(copies, remedy),
         (_BYTES,) if remedy == FEWER_BYTES else _advice(context, parts),
         cost_ns=copies.exposed_ns,
@@ -213,18 +213,18 @@ def _remedy(context: RuleContext, parts: list[tuple[str, CopySet]]) -> str:
 
 def _title(context: RuleContext, exposed_ns: int, parts: list[tuple[str, CopySet]]) -> str:
     """What takes the time. Parts that would be no finding by themselves are not named, nor counted."""
-    named = [(way, one) for way, one in parts if one.exposed_ns >= context.least_ns] or parts
+    named = [(way, part) for way, part in parts if part.exposed_ns >= context.least_ns] or parts
     rest = (
         f"{duration(exposed_ns)} that no kernel hides, {percent(exposed_ns / max(context.window_ns, 1))} of the window"
     )
     if len(named) > 1:
-        number = sum(len(one) for _, one in named)
+        number = sum(len(part) for _, part in named)
         each = ", ".join(
-            f"{_counted(way, one)} ({size(one.byte_count)}, {duration(one.exposed_ns)})" for way, one in named[:3]
+            f"{_counted(way, part)} ({size(part.byte_count)}, {duration(part.exposed_ns)})" for way, part in named[:3]
         )
         return f"{counted(number, 'copy or fill', 'copies and fills')} take {rest}: {each}"
-    ((way, one),) = named
-    return f"{_counted(way, one)} of {size(one.byte_count)} {'takes' if len(one) == 1 else 'take'} {rest}"
+    ((way, copies),) = named
+    return f"{_counted(way, copies)} of {size(copies.byte_count)} {'takes' if len(copies) == 1 else 'take'} {rest}"
 
 
 def _counted(way: str, copies: CopySet) -> str:

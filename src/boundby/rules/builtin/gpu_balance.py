@@ -28,7 +28,7 @@ def _unequal(context: RuleContext) -> Iterator[Match]:
     """GPUs that compute for unequal times."""
     work, table, gpus = device_work(context), context.operations, context.trace.gpus
     used = context.timeline.devices
-    ids = [gpus[one.index].id for one in used]
+    ids = [gpus[device.index].id for device in used]
     busy = np.array(busy_of_devices(context), np.int64)
     if len(used) > 1 and busy.any():
         most, least = int(np.argmax(busy)), int(np.argmin(busy))
@@ -44,7 +44,7 @@ def _unequal(context: RuleContext) -> Iterator[Match]:
                 evidence={
                     "compute_ns": {str(gpu): ns for gpu, ns in zip(ids, busy.tolist(), strict=True)},
                     "mean_ns": int(busy.mean()),
-                    "names": sorted({gpus[one.index].name for one in used}),
+                    "names": sorted({gpus[device.index].name for device in used}),
                 },
                 saving_ns=(0, extra),
                 advice=(

@@ -74,7 +74,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         phase, asleep = _phase(context, place), pieces.asleep(place.rows)
         function = phase.spots[0].short_symbol if mostly_in(phase.spots) else ""
         slept = slept_on(context, asleep) if len(asleep) else {}
-        told = {"slept_on_ns": slept, "processes_started": list(phase.started), "files_opened": phase.files}
+        facts = {"slept_on_ns": slept, "processes_started": list(phase.started), "files_opened": phase.files}
         does, remedy = _does(context, phase), _remedy(context, place, phase)
         yield match(
             context,
@@ -82,7 +82,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             f"the host {does}{_where(phase, slept)}{where_and_when(context, place)}, and the GPU has no work "
             f"({percent(share_of_window(context, place))} of the window)",
             does,
-            evidence={key: value for key, value in told.items() if value},
+            evidence={key: value for key, value in facts.items() if value},
             advice=_advice(context, place, phase),
             removed_least=HALF,
             asleep_fraction=phase.asleep,
@@ -179,7 +179,7 @@ def _beside(context: RuleContext, place: Place) -> str:
     """The longer part of the window that does not hold it."""
     pieces, devices, window_ns = host_pieces(context), context.timeline.devices, context.longest_window_ns
     begin, end = int(pieces.start_ns[place.rows].min()), int(pieces.end_ns[place.rows].max())
-    low, high = min(one.low_ns for one in devices), max(one.high_ns for one in devices)
+    low, high = min(device.low_ns for device in devices), max(device.high_ns for device in devices)
     is_late = begin - low > high - end
     return f":{context.instant(begin, window_ns)}" if is_late else f"{context.instant(end, window_ns)}:"
 

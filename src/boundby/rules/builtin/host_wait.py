@@ -108,16 +108,16 @@ class _Wait(Struct, frozen=True):
 
     @property
     def evidence(self) -> dict[str, object]:
-        found: dict[str, object] = {}
+        facts: dict[str, object] = {}
         if (of := self.messages) is not None:
-            found |= {"messages": of.count, "late": of.late or None, "waited_for_it_ns": of.late_ns}
+            facts |= {"messages": of.count, "late": of.late or None, "waited_for_it_ns": of.late_ns}
         if self.sends is not None:
-            found["sending_process"] = self.sends.pid
-            found["inside_a_send_meanwhile_fraction"] = round(self.sends.inside, 3)
+            facts["sending_process"] = self.sends.pid
+            facts["inside_a_send_meanwhile_fraction"] = round(self.sends.inside, 3)
         if self.late is not None:
-            found |= {"late_process": self.late.pid, "late_process_inside_ns": self.late.inside_ns}
-            found["other_processes_inside_ns"] = [self.late.least_ns, self.late.most_ns]
-        return found
+            facts |= {"late_process": self.late.pid, "late_process_inside_ns": self.late.inside_ns}
+            facts["other_processes_inside_ns"] = [self.late.least_ns, self.late.most_ns]
+        return facts
 
     def remedy(self, doing: _Doing | None) -> str:
         """The row of the table that fits. ``doing``: what the late rank does meanwhile, where that is on record."""
@@ -180,11 +180,11 @@ def _calls_that_wait(context: RuleContext, place: Place, regions: list[int]) -> 
 
 def _wait(context: RuleContext, place: Place) -> _Wait:
     if any(MESSAGE_NAME.search(name) for name in context.path(place.region)[-1:]):
-        found, sends = messages(context, place.region), None
-        if found is None or not found.late:
+        received, sends = messages(context, place.region), None
+        if received is None or not received.late:
             sends = sender(context, place.region, host_pieces(context).intervals(place.rows))
         is_barrier = bool(_BARRIER.search(context.path(place.region)[-1]))
-        return _Wait(MESSAGES, latecomer(context, place.region), found, sends, is_barrier)
+        return _Wait(MESSAGES, latecomer(context, place.region), received, sends, is_barrier)
     if _gil_share(context, place.rows) >= HALF:
         return _Wait("GIL")
     slept = slept_on(context, place.rows)
@@ -197,12 +197,12 @@ def _meanwhile(context: RuleContext, place: Place, rank: str) -> _Doing | None:
     trace, pieces = context.trace, host_pieces(context)
     is_of_rank = np.array([who(trace, number) == rank for number in range(len(trace.processes))], bool)
     is_message = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)
-    mine = np.flatnonzero(is_of_rank[trace.process_of_thread[pieces.thread]] & ~is_message[pieces.region])
+    rows_of = np.flatnonzero(is_of_rank[trace.process_of_thread[pieces.thread]] & ~is_message[pieces.region])
     waits = pieces.intervals(place.rows)
-    inside_ns = CoveredTime(waits).within(pieces.start_ns[mine], pieces.end_ns[mine])
-    is_asleep = pieces.cause[mine] == Cause.HOST_BLOCKED
+    inside_ns = CoveredTime(waits).within(pieces.start_ns[rows_of], pieces.end_ns[rows_of])
+    is_asleep = pieces.cause[rows_of] == Cause.HOST_BLOCKED
     for chosen in (is_asleep, ~is_asleep):
-        rows = mine[chosen & (inside_ns > 0)]
+        rows = rows_of[chosen & (inside_ns > 0)]
         if inside_ns[chosen].sum() < MOSTLY * waits.total or not len(rows):
             continue
         where = _where(context, rows)
@@ -221,8 +221,8 @@ def _where(context: RuleContext, rows: Rows) -> str:
     """`` between MPI_Barrier and MPI_Allreduce``, `` in assemble``: where most of these pieces lie."""
     pieces = host_pieces(context)
     path = context.path(context.place(pieces.region[rows], pieces.length_ns[rows]))
-    told = f"in {place_of(path)}" if path else neighbours(context, rows)
-    return f" {told}" if told else ""
+    where = f"in {place_of(path)}" if path else neighbours(context, rows)
+    return f" {where}" if where else ""
 
 
 def _advice(context: RuleContext, place: Place, wait: _Wait, doing: _Doing | None) -> str:
@@ -399,8 +399,8 @@ def _gil_share(context: RuleContext, rows: Rows) -> float:
         events = stacks.rows(StackSource.OS, thread)
         of_thread = calls.rows_of(thread)
         call = of_thread.start + np.searchsorted(calls.start_ns[of_thread], stacks.events.start_ns[events])
-        known = call < of_thread.stop
-        call, stack = call[known], stacks.events.stack[events][known]
+        has_call = call < of_thread.stop
+        call, stack = call[has_call], stacks.events.stack[events][has_call]
         spent = inside.within(calls.start_ns[call], calls.end_ns[call])
         for number, ns in zip(stack[spent > 0].tolist(), spent[spent > 0].tolist(), strict=True):
             waited += ns

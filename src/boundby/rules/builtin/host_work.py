@@ -179,7 +179,9 @@ def _operators(context: RuleContext, place: Place) -> str:
     if total.sum() < MOSTLY * place.total_ns:
         return ""
     longest = np.lexsort((np.arange(len(total)), -total))[:MOST_NAMED]
-    named = ((operators.names[one].removeprefix(_ENGINE), total[one]) for one in longest.tolist() if total[one])
+    named = (
+        (operators.names[number].removeprefix(_ENGINE), total[number]) for number in longest.tolist() if total[number]
+    )
     return ", ".join(f"{name} {duration(ns)}" for name, ns in named)
 
 

@@ -115,8 +115,8 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
         evidence["registers_per_thread"] = registers or None
         evidence["shared_bytes_per_block"] = shared_bytes
         grid = f", {blocks:,} block{'s' if blocks > 1 else ''} of {threads:,} threads"
-    told = limits(context, hot.rows)
-    seen = f"; {told[0]}" if told else ""
+    reached = limits(context, hot.rows)
+    seen = f"; {reached[0]}" if reached else ""
     if occupancy is not None:
         evidence["theoretical_occupancy_fraction"] = round(occupancy.fraction, 4)
         evidence["occupancy_limited_by"] = occupancy.limit
@@ -135,7 +135,7 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
             *_scale(context, saved_ns),
             *_occupancy_advice(context, label, occupancy),
         ),
-        severity="medium" if told or of_window >= HALF else "low",
+        severity="medium" if reached or of_window >= HALF else "low",
     ).advising(
         "gpu_compute.library-kernel" if ready is not None else "",
         kernel=label,

@@ -56,7 +56,7 @@ def _wanted(context: RuleContext, processes: Sequence[FeedingWorker]) -> int:
         return 2 * now
     pieces, span_ns = host_pieces(context), context.longest_window_ns
     waits = pieces.intervals(pieces.of_kind(Idleness.INPUT)).total
-    busy = sum(one.busy for one in processes) / len(processes)
+    busy = sum(process.busy for process in processes) / len(processes)
     return max(now, min(math.ceil(now * span_ns / max(span_ns - waits, 1)), math.floor(cores / busy)))
 
 
@@ -82,9 +82,11 @@ def input_advice(context: RuleContext, place: Place, sleeping: float, others: li
 
 def _busy_advice(context: RuleContext, others: list[FeedingWorker], *, is_asleep: bool) -> str | None:
     """Where workers or threads are at their limit; None: none is."""
-    program, busiest = context.program, [one for one in others if one.busy >= MOSTLY_BUSY]
-    processes, threads = ([one for one in busiest if one.is_process == is_process] for is_process in (True, False))
-    helpers = [one for one in threads if one.busy >= SATURATED] if is_asleep else []
+    program, busiest = context.program, [worker for worker in others if worker.busy >= MOSTLY_BUSY]
+    processes, threads = (
+        [worker for worker in busiest if worker.is_process == is_process] for is_process in (True, False)
+    )
+    helpers = [worker for worker in threads if worker.busy >= SATURATED] if is_asleep else []
     if helpers and processes:
         pace = f"it runs at {percent(helpers[0].busy)} while the program waits, and {named_workers(processes)}"
         return program.pick(
@@ -134,7 +136,7 @@ def _waiting_advice(context: RuleContext, place: Place, others: list[FeedingWork
             torch="Use more workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture "
             "with --cpuctxsw=process-tree to see whether the workers compute or wait for storage",
         )
-    runs = [one for one in others if one.is_process]
+    runs = [worker for worker in others if worker.is_process]
     if runs and _are_cores_taken(context, runs):
         fewer = program.pick("fewer workers", torch="num_workers below the number of cores")
         return (
@@ -160,14 +162,16 @@ def _waiting_advice(context: RuleContext, place: Place, others: list[FeedingWork
 
 def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[FeedingWorker]) -> tuple[str, str]:
     """The row of the table, and its code where the number of workers is known."""
-    processes = [one for one in others if one.is_process]
-    if sleeping <= MOSTLY_ASLEEP and not any(one.busy >= MOSTLY_BUSY for one in processes):
+    processes = [worker for worker in others if worker.is_process]
+    if sleeping <= MOSTLY_ASLEEP and not any(worker.busy >= MOSTLY_BUSY for worker in processes):
         return "host_blocked.load-beside", ""
     if next(iter(slept_on(context, place.rows)), None) == "sleep" and not processes:
         return "host_blocked.load-beside", ""  # whatever the pause is for, another thread can take it
     if not processes:
         return "host_blocked.workers", ""
-    helpers = [one for one in others if not one.is_process and one.busy >= SATURATED and sleeping > MOSTLY_ASLEEP]
+    helpers = [
+        worker for worker in others if not worker.is_process and worker.busy >= SATURATED and sleeping > MOSTLY_ASLEEP
+    ]
     if helpers:  # one thread of the program hands every batch over
         return "host_blocked.workers", context.program.pick(
             "", torch="batch = batch.half()  # in the workers: fewer bytes to hand over"
@@ -182,7 +186,7 @@ def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[Fe
 def _are_cores_taken(context: RuleContext, runs: Sequence[FeedingWorker]) -> bool:
     """Whether these take a core or more, and the threads that they feed wait for one for much of the time that these
     could run: on CPUs that only other programs take, more workers get more of them."""
-    if sum(one.busy - one.waiting for one in runs) < 1:
+    if sum(worker.busy - worker.waiting for worker in runs) < 1:
         return False
     around = {account.thread: account.covered for account in context.timeline.threads}
     span = context.trace.span_ns
@@ -205,16 +209,16 @@ def _workers_beside(context: RuleContext, place: Place) -> list[FeedingWorker]:
 
 def _of_workers(others: list[FeedingWorker]) -> dict[str, object]:
     """Who computes beside the thread that waits, and how busily, as evidence."""
-    processes = [one.busy for one in others if one.is_process]
-    busy = sum(one.busy for one in others) / len(others) if others else 0.0
-    told: dict[str, object] = {
+    processes = [worker.busy for worker in others if worker.is_process]
+    busy = sum(worker.busy for worker in others) / len(others) if others else 0.0
+    facts: dict[str, object] = {
         "worker_processes": len(processes),
         "other_threads_running": len(others) - len(processes),
         "their_cpu_utilization_fraction": round(busy, 3),
     }
     if processes:
-        told["worker_processes_cpu_utilization_fraction"] = round(sum(processes) / len(processes), 3)
-    return told
+        facts["worker_processes_cpu_utilization_fraction"] = round(sum(processes) / len(processes), 3)
+    return facts
 
 
 def _host_input(context: RuleContext) -> Iterator[Match]:
@@ -225,7 +229,7 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
     for place in places(context, pieces.of_kind(Idleness.INPUT)):
         asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
         others = _workers_beside(context, place)
-        threads = [thread for one in others for thread in one.threads]
+        threads = [thread for worker in others for thread in worker.threads]
         evidence, until = _until_upload(pieces, place)
         if len(asleep):
             evidence["slept_on_ns"] = slept_on(context, asleep)

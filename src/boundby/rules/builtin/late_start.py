@@ -145,7 +145,7 @@ def _ranges(context: RuleContext, low: int, high: int) -> list[_Covering]:
     covered = np.minimum(ranges.end_ns, high) - np.maximum(ranges.start_ns, low)
     rows = np.flatnonzero((parent < 0) & (covered > 0))
     rows = rows[np.lexsort((rows, -covered[rows]))][:3]
-    found = []
+    covering = []
     for row in rows.tolist():
         while True:
             inside = np.flatnonzero(parent == row)
@@ -154,8 +154,8 @@ def _ranges(context: RuleContext, low: int, high: int) -> list[_Covering]:
                 break
             row = best
         name = context.trace.names[ranges.name[row]]
-        found.append(_Covering(row, name, max(int(ranges.start_ns[row]), low), int(covered[row])))
-    return found
+        covering.append(_Covering(row, name, max(int(ranges.start_ns[row]), low), int(covered[row])))
+    return covering
 
 
 def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering | None) -> tuple[str, ...]:

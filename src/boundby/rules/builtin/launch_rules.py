@@ -138,26 +138,26 @@ SMALL_BATCH = Rule(
 
 
 def _small_chunks(context: RuleContext) -> Iterator[Match]:
-    found = chunks(context)
-    if found is None or found.calls_ns < HALF * context.longest_window_ns:
+    small = chunks(context)
+    if small is None or small.calls_ns < HALF * context.longest_window_ns:
         return
-    copies, larger = CopySet(context, found.copies), times_larger(context, found)
+    copies, larger = CopySet(context, small.copies), times_larger(context, small)
     yield copies.match(
-        f"{count(len(found.copies))} copies of {size(found.bytes_each)} and their kernels are too small: one runs for "
-        f"{duration(found.run_ns)} (median) and takes {duration(found.call_ns)} to call; the calls take "
-        f"{percent(min(found.calls_ns / max(context.longest_window_ns, 1), 1.0))} of the window, and the copies reach "
+        f"{count(len(small.copies))} copies of {size(small.bytes_each)} and their kernels are too small: one runs for "
+        f"{duration(small.run_ns)} (median) and takes {duration(small.call_ns)} to call; the calls take "
+        f"{percent(min(small.calls_ns / max(context.longest_window_ns, 1), 1.0))} of the window, and the copies reach "
         f"{copies.bytes_per_ns:.2g} GB/s",
         copies.evidence(
-            call_median_ns=round(found.call_ns),
-            run_median_ns=round(found.run_ns),
-            calls_ns=found.calls_ns,
-            kernel_count=len(found.kernels),
+            call_median_ns=round(small.call_ns),
+            run_median_ns=round(small.run_ns),
+            calls_ns=small.calls_ns,
+            kernel_count=len(small.kernels),
             times_larger=larger,
         ),
-        saving_by_size(context, found),
-        (_larger_chunks(context, found, larger),),
-        cost_ns=found.span_ns,
-    ).advising(larger=larger, each=size(found.bytes_each * larger))
+        saving_by_size(context, small),
+        (_larger_chunks(context, small, larger),),
+        cost_ns=small.span_ns,
+    ).advising(larger=larger, each=size(small.bytes_each * larger))
 
 
 def _larger_chunks(context: RuleContext, found: Chunks, larger: int) -> str:
@@ -237,23 +237,23 @@ def _graphs(context: RuleContext) -> Iterator[Match]:
     repeating = launched(context, Part.REPEATING)
     if repeating is None or len(repeating) < ENOUGH:
         return
-    found = repeating.of
-    of_graph = len(repeating) / max(found.graphs, 1)
+    turns = repeating.of
+    of_graph = len(repeating) / max(turns.graphs, 1)
     if of_graph < LEAST_LAUNCHES:
         return
     graph_launch_ns = LAUNCH_LIMIT_NS
-    low, high = (max(ns - graph_launch_ns * found.graphs, 0) for ns in found.saving(context, Part.REPEATING))
-    sooner_ns = round(CUDA_GRAPHS.threshold(context, "sooner_ns")) * (len(repeating) - found.graphs) if high else 0
+    low, high = (max(ns - graph_launch_ns * turns.graphs, 0) for ns in turns.saving(context, Part.REPEATING))
+    sooner_ns = round(CUDA_GRAPHS.threshold(context, "sooner_ns")) * (len(repeating) - turns.graphs) if high else 0
     idle_ns = sum(context.time_ns(cause) for cause in Cause if cause not in BUSY_CAUSES)
     high = max(min(high + sooner_ns, idle_ns), low)  # kernels stay as long as they are
     communicates = _communicates(context, repeating.region)
     yield repeating.match(
-        f"{count(len(repeating))} launches repeat ({_sequences(found, len(repeating))}): one CUDA graph launch could "
+        f"{count(len(repeating))} launches repeat ({_sequences(turns, len(repeating))}): one CUDA graph launch could "
         "take the place of each sequence",
         {
-            "graph_launches": found.graphs,
+            "graph_launches": turns.graphs,
             "launches_per_graph": round(of_graph, 1),
-            "sequences": [f"{times:,} of {unit:,} launches" for unit, times in found.units[:_MOST_KINDS]],
+            "sequences": [f"{times:,} of {unit:,} launches" for unit, times in turns.units[:_MOST_KINDS]],
             "assumed_graph_launch_ns": graph_launch_ns,
             "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
         },

@@ -27,8 +27,8 @@ def _planar_share(context: RuleContext) -> float | None:
     trace = context.trace
     rows = np.flatnonzero(context.named(trace.ranges.name, _CONVOLUTION.match) & (trace.ranges.arguments >= 0))
     layouts = [_is_planar(trace.arguments[number]) for number in trace.ranges.arguments[rows].tolist()]
-    known = [is_planar for is_planar in layouts if is_planar is not None]
-    return sum(known) / len(known) if known else None
+    decided = [is_planar for is_planar in layouts if is_planar is not None]
+    return sum(decided) / len(decided) if decided else None
 
 
 def _is_planar(arguments: OperatorArguments) -> bool | None:
@@ -48,10 +48,10 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     ways = "between NCHW and NHWC"
     planar = _planar_share(context)
-    told = f"; {percent(planar)} of the convolutions get NCHW inputs, by their strides" if planar else ""
+    planar_share = f"; {percent(planar)} of the convolutions get NCHW inputs, by their strides" if planar else ""
     yield kernels.match(
         f"{counted(len(kernels), f'conversion {ways} takes', f'conversions {ways} take')} "
-        f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time{told}",
+        f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time{planar_share}",
         kernels.evidence(convolutions_with_nchw_inputs_fraction=planar),
         kernels.saving_without(Cause.GPU_COMPUTE, HALF),
         (

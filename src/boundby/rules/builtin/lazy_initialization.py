@@ -188,13 +188,17 @@ def _init_share(context: RuleContext, region: int | None) -> float:
 def _by_messages(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
     """What a message-passing library does inside its own calls."""
     length, process = context.call_ns(part.rows), context.trace.process_of_thread[context.calls.thread[part.rows]]
-    longest = [int(length[process == one].max()) for one in unique(process).tolist()]
+    longest = [int(length[process == number].max()) for number in unique(process).tolist()]
     regions = unique(context.timeline.call_region[part.rows]).tolist()
     inside = ", ".join(sorted({context.tree.name[region] for region in regions})[:3])
     if sum(longest) >= _ONCE_SHARE * part.calls_ns:
         many = f" in each of {len(longest)} processes, {duration(sum(longest))} in all," if len(longest) > 1 else ""
-        one = context.call_totals(part.rows)[0][0]
-        what, where, cost_ns = f"the first {one} takes {duration(max(longest))}{many} once, inside", "", max(longest)
+        call_name = context.call_totals(part.rows)[0][0]
+        what, where, cost_ns = (
+            f"the first {call_name} takes {duration(max(longest))}{many} once, inside",
+            "",
+            max(longest),
+        )
     else:
         what, where, cost_ns = f"{match.title}, inside", "", part.total_ns
     return replace(
@@ -221,10 +225,10 @@ _DOES = {CallClass.LAUNCH: "loads code", CallClass.ALLOC: "allocates or frees me
 def _title(context: RuleContext, part: _FirstCalls) -> str:
     summed = f", summed over {part.processes} processes" if part.processes > 1 else ""
     named = ", ".join(context.named_calls(part.rows, 2))
-    one = len(part.rows) == 1
-    calls = "1 call" if one else f"{count(len(part.rows))} calls"
+    is_single = len(part.rows) == 1
+    calls = "1 call" if is_single else f"{count(len(part.rows))} calls"
     if not len(part.pieces):
-        if one:
+        if is_single:
             name = named.partition(" x ")[2].partition(" ")[0]
             does = _DOES.get(classify_call(name), "loads code or allocates memory")
             return f"1 {name} {does} for {duration(part.total_ns)}{summed}"

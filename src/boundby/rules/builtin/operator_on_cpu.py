@@ -35,12 +35,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
         before = by_name.get(name, (0, 0))
         by_name[name] = (before[0] + 1, before[1] + ns)
     largest = sorted(by_name.items(), key=lambda item: (-item[1][1], item[0]))
-    told = ", ".join(f"{name} {duration(ns)} ({times:,} x)" for name, (times, ns) in largest[:3])
+    listed = ", ".join(f"{name} {duration(ns)} ({times:,} x)" for name, (times, ns) in largest[:3])
     longest = np.argsort(-exposed, kind="stable")[:3].tolist()
     saving = context.saving((Cause.CPU.key,), regions=np.isin(np.arange(len(context.tree)), region))
     yield Match(
         context.place(context.tree.parent[region], exposed),
-        f"operators compute on the CPU while the GPU idles, {duration(total)} in all: {told}",
+        f"operators compute on the CPU while the GPU idles, {duration(total)} in all: {listed}",
         {"operators": {name: ns for name, (_, ns) in largest[:10]}, "idle_ns": total, "calls": len(rows)},
         None if saving is None else (round(HALF * saving[0]), saving[1]),  # kernels take their place
         (

@@ -37,7 +37,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         if waits.total < context.least_ns or share < NOTABLE:
             continue
         takers = _takers(context, thread, waits)
-        who = max(takers, key=lambda one: (takers[one], one)) if takers else _OTHERS
+        who = max(takers, key=lambda taker: (takers[taker], taker)) if takers else _OTHERS
         length = waits.end - waits.start
         longest = np.lexsort((waits.start, -length))[:3].tolist()
         own = context.timeline.ownership
@@ -51,11 +51,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 "preempted_fraction": round(share, 4),
                 "times": len(length),
                 "median_ns": int(median(length)),
-                "cores_taken_meanwhile": {one: round(cores, 2) for one, cores in sorted(takers.items())},
+                "cores_taken_meanwhile": {taker: round(cores, 2) for taker, cores in sorted(takers.items())},
             },
             saving_ns=(0, waits.total),
             advice=tuple(
-                _ADVICE[one] for one in sorted(takers or {_OTHERS: 0.0}, key=lambda one: -takers.get(one, 0.0))[:2]
+                _ADVICE[taker]
+                for taker in sorted(takers or {_OTHERS: 0.0}, key=lambda taker: -takers.get(taker, 0.0))[:2]
             ),
             examples=tuple(Example(int(waits.start[row]), int(length[row]), "waits for a core") for row in longest),
             instances=len(length),
@@ -68,17 +69,18 @@ def _threads(context: RuleContext) -> dict[int, IntervalSet]:
     accounts = context.timeline.threads
     if accounts:
         return {account.thread: account.covered for account in accounts}
-    found: dict[int, IntervalSet] = {}
+    by_thread: dict[int, IntervalSet] = {}
     for device in context.timeline.devices:
         parts = device.segments
         of_host = is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED, Cause.CUDA_API)) & (parts.thread >= 0)
         for thread in unique(parts.thread[of_host]).tolist():
-            mine = of_host & (parts.thread == thread)
-            before = found.get(thread, EMPTY)
-            found[thread] = union(
-                np.concatenate((before.start, parts.start_ns[mine])), np.concatenate((before.end, parts.end_ns[mine]))
+            is_own = of_host & (parts.thread == thread)
+            before = by_thread.get(thread, EMPTY)
+            by_thread[thread] = union(
+                np.concatenate((before.start, parts.start_ns[is_own])),
+                np.concatenate((before.end, parts.end_ns[is_own])),
             )
-    return found
+    return by_thread
 
 
 def _takers(context: RuleContext, thread: int, waits: IntervalSet) -> dict[str, float]:

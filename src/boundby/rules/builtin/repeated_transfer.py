@@ -54,13 +54,13 @@ def directives_of(context: RuleContext, operations: Rows) -> tuple[Directive, ..
 @once
 def _constructs(context: RuleContext) -> dict[int, Construct]:
     """The construct of each region that is one of a known place."""
-    known = {name: one for name, one in context.trace.constructs.items() if one.place}
-    if not known:
+    constructs = {name: construct for name, construct in context.trace.constructs.items() if construct.place}
+    if not constructs:
         return {}
     ranges, of_range = context.trace.ranges, context.tree.of_range
-    rows = np.flatnonzero(is_in(ranges.name, sorted(known)))
+    rows = np.flatnonzero(is_in(ranges.name, sorted(constructs)))
     first = rows[np.unique(of_range[rows], return_index=True)[1]]
-    return {int(of_range[row]): known[int(ranges.name[row])] for row in first.tolist()}
+    return {int(of_range[row]): constructs[int(ranges.name[row])] for row in first.tolist()}
 
 
 @once
@@ -91,9 +91,9 @@ def _region_code(directives: Sequence[Directive]) -> str:
 def _data_region(directives: Sequence[Directive]) -> str:
     """The directive that keeps on the device what these move at every pass."""
     variables = ", ".join(dict.fromkeys(name for directive in directives for name in directive.variables)) or "..."
-    places = " and ".join(directive.construct.place for directive in directives)
+    where = " and ".join(directive.construct.place for directive in directives)
     return (
-        f"{directives[0].sentinel} data copy({variables}) around the loop that holds {places} keeps the data on the "
+        f"{directives[0].sentinel} data copy({variables}) around the loop that holds {where} keeps the data on the "
         f"device; inside it, present({variables}) instead of copies"
     )
 
@@ -112,8 +112,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     alike = times == len(copies) and at_a_time == round(at_a_time) > 1
     what = f"{round(at_a_time)} x {size(common)}" if alike else size(bytes_each_way)
     directives = sorted(directives_of(context, copies.rows)[:2])
-    places = ", ".join(directive.construct.place for directive in directives)
-    whose = f" ({places})" if places else ""
+    where = ", ".join(directive.construct.place for directive in directives)
+    whose = f" ({where})" if where else ""
     is_same = bool(directives) or context.program.kind == ProgramKind.DIRECTIVES  # their mapped arrays
     low, high = copies.saving_without(Cause.GPU_COPY)
     keep = _data_region(directives) if directives else context.program.pick(_ADVICE["cpp"], **_ADVICE)

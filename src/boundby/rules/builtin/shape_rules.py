@@ -49,8 +49,8 @@ def _small_blocks(context: RuleContext) -> Iterator[Match]:
     blocks, threads = int(work.blocks[kernels.longest]), int(work.threads[kernels.longest])
     name = kernel_name(context, kernels.longest)
     # Wide enough for full warps, and as many blocks as there are multiprocessors where the threads suffice.
-    places = max(int(work.multiprocessors[kernels.longest]), 1)
-    wide = min(max(blocks * threads // places // WARP, 1) * WARP, BLOCK_THREADS)
+    multiprocessors = max(int(work.multiprocessors[kernels.longest]), 1)
+    wide = min(max(blocks * threads // multiprocessors // WARP, 1) * WARP, BLOCK_THREADS)
     fewer = -(-blocks * threads // wide)
     yield kernels.match(
         f"{counted(len(kernels), 'kernel', 'kernels')} ({duration(kernels.total_ns)}) "
@@ -312,8 +312,8 @@ def _tail_wave(context: RuleContext) -> Iterator[Match]:
 def _idle(context: RuleContext, rows: Rows) -> npt.NDArray[np.float64]:
     """The part of the multiprocessors' time in which they have no block, if all blocks take equally long."""
     work = device_work(context)
-    blocks, places = work.blocks[rows].astype(np.float64), work.multiprocessors[rows].astype(np.float64)
-    return 1 - blocks / (places * np.ceil(blocks / places))
+    blocks, multiprocessors = work.blocks[rows].astype(np.float64), work.multiprocessors[rows].astype(np.float64)
+    return 1 - blocks / (multiprocessors * np.ceil(blocks / multiprocessors))
 
 
 def _is_arithmetic(context: RuleContext, rows: Rows) -> npt.NDArray[np.bool_]:
@@ -331,12 +331,12 @@ def _occupancy(context: RuleContext, row: int) -> dict[str, object]:
     if not facts:
         return {}
     hardware, threads = facts[int(context.operations.device[row])], int(work.threads[row])
-    found = theoretical_occupancy(hardware, threads, int(work.registers[row]), int(work.shared_bytes[row]))
-    if found is None:
+    occupancy = theoretical_occupancy(hardware, threads, int(work.registers[row]), int(work.shared_bytes[row]))
+    if occupancy is None:
         return {}
-    resident = max(round(found.fraction * hardware.warps_per_multiprocessor / max(-(-threads // WARP), 1)), 1)
+    resident = max(round(occupancy.fraction * hardware.warps_per_multiprocessor / max(-(-threads // WARP), 1)), 1)
     return {
-        "theoretical_occupancy_fraction": round(found.fraction, 4),
+        "theoretical_occupancy_fraction": round(occupancy.fraction, 4),
         "blocks_resident_per_multiprocessor": resident,
         "waves": round(int(work.blocks[row]) / (resident * int(work.multiprocessors[row])), 2),
     }
@@ -344,22 +344,20 @@ def _occupancy(context: RuleContext, row: int) -> dict[str, object]:
 
 def _tail_advice(kernels: KernelSet) -> tuple[str, ...]:
     context, row, work = kernels.context, kernels.longest, device_work(kernels.context)
-    blocks, places = int(work.blocks[row]), int(work.multiprocessors[row])
-    turns, rest = -(-blocks // places), blocks % places
-    what = f"{kernel_name(context, row)} launches {blocks:,} blocks on {places} multiprocessors, of which " + (
-        f"{places - blocks} have none" if turns == 1 else f"{rest} have a block in turn {turns}"
+    blocks, count = int(work.blocks[row]), int(work.multiprocessors[row])
+    turns, rest = -(-blocks // count), blocks % count
+    what = f"{kernel_name(context, row)} launches {blocks:,} blocks on {count} multiprocessors, of which " + (
+        f"{count - blocks} have none" if turns == 1 else f"{rest} have a block in turn {turns}"
     )
     if is_library_kernel(context.trace.names[context.operations.name[row]]):
-        sizes = (
-            f"sizes (batch, sequence, width) that make {(turns - 1) * places or places:,} or {turns * places:,} blocks"
-        )
+        sizes = f"sizes (batch, sequence, width) that make {(turns - 1) * count or count:,} or {turns * count:,} blocks"
         return (
             f"Choose {sizes}, which waste nothing: {what}. The kernel is a library's, whose tiles follow from "
             "the shapes",
             *context.program.pick((), torch=('torch.compile(mode="max-autotune") tries other tiles for each shape',)),
         )
     return (
-        f"Launch as many blocks as fit at once (cudaOccupancyMaxActiveBlocksPerMultiprocessor times {places}) and let "
+        f"Launch as many blocks as fit at once (cudaOccupancyMaxActiveBlocksPerMultiprocessor times {count}) and let "
         f"each take several pieces in a loop, or cut the work into several times as many, smaller blocks: {what}",
     )
 

@@ -64,8 +64,8 @@ def _held(context: RuleContext, device: int, process: int) -> Held | None:
     ready = np.maximum(np.where(call >= 0, calls.start_ns[np.maximum(call, 0)], start), before)
     released = np.zeros(len(rows), np.int64)  # the last end of the other side
     for side, others in ((default, sides[1]), (~default, sides[0])):
-        place = np.searchsorted(others.end, start[side], side="right") - 1
-        released[side] = np.where(place >= 0, others.end[np.maximum(place, 0)], _NEVER)
+        position = np.searchsorted(others.end, start[side], side="right") - 1
+        released[side] = np.where(position >= 0, others.end[np.maximum(position, 0)], _NEVER)
     held_ns = released - ready
     chosen = (call >= 0) & (start - released <= SWITCH_LIMIT_NS) & (held_ns >= LAUNCH_LIMIT_NS)
     return Held(rows[chosen], held_ns[chosen], (sides[0].total, sides[1].total))
@@ -77,10 +77,10 @@ def _roles(context: RuleContext, process: int, stream: Int) -> tuple[Bool, Bool]
     of_process = streams.process == process
     null = streams.stream[of_process & (streams.kind == StreamRole.NULL)]
     independent = streams.stream[of_process & (streams.kind == StreamRole.INDEPENDENT)]
-    found, which = ranked(stream)
-    default = np.isin(found, null if len(null) else DEFAULT_STREAMS)
+    stream_ids, which = ranked(stream)
+    default = np.isin(stream_ids, null if len(null) else DEFAULT_STREAMS)
     # Streams of PyTorch do not wait for the default stream; those of its libraries are on record, or taken for its own.
-    independent = np.isin(found, independent) | (context.program.is_torch & ~of_process.any() & ~default)
+    independent = np.isin(stream_ids, independent) | (context.program.is_torch & ~of_process.any() & ~default)
     return pick(default, which, False), pick(independent, which, False)
 
 

@@ -153,8 +153,10 @@ def _captured_in(context: RuleContext, rows: Rows) -> tuple[int, list[str]]:
     nodes, timeline = context.trace.graph_nodes, context.timeline
     used = unique(context.operations.node[rows])
     used = used[used >= 0]
-    told = used[nodes.thread[used] >= 0]
-    regions = {int(timeline.ownership.at(int(nodes.thread[row]), nodes.captured_ns[[row]])[0]) for row in told.tolist()}
+    in_ranges = used[nodes.thread[used] >= 0]
+    regions = {
+        int(timeline.ownership.at(int(nodes.thread[row]), nodes.captured_ns[[row]])[0]) for row in in_ranges.tolist()
+    }
     return len(used), sorted("/".join(context.path(region)) for region in regions if region > ROOT)
 
 

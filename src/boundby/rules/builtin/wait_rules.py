@@ -79,20 +79,20 @@ def matches(
     rows = waits_of(context).of_kind(kind)
     worth = [group for group in groups(context, rows, *keys(context, rows)) if group.incidents >= least]
     for group, (saving_ns, single) in zip(worth, savings(context, worth), strict=True):
-        told, at = words(context, group), lines(context, group)
+        sentences, at = words(context, group), lines(context, group)
         seen = {"lines": dict(itertools.islice(at.items(), MOST_LINES))} if at else {}
         where = () if at else context.program.pick((), torch=(WHERE,))
         yield Match(
             region=group.region,
-            title=f"{told.title}{_at(at) or _outside(context, group)}",
-            evidence={**told.evidence, **evidence(context, group), **single, **seen},
+            title=f"{sentences.title}{_at(at) or _outside(context, group)}",
+            evidence={**sentences.evidence, **evidence(context, group), **single, **seen},
             saving_ns=saving_ns,
-            advice=(*told.advice, *_together_advice(context, single), *where),
+            advice=(*sentences.advice, *_together_advice(context, single), *where),
             examples=examples(context, group),
             instances=group.incidents,
             where=line_of_calls(context, waits_of(context).call[group.rows], waits_of(context).held_ns[group.rows]),
-            remedy=told.remedy,
-            code=told.code,
+            remedy=sentences.remedy,
+            code=sentences.code,
         )
 
 
@@ -109,7 +109,7 @@ def _outside(context: RuleContext, group: WaitGroup) -> str:
     if group.region != ROOT or (waits.region[group.rows] != ROOT).any():
         return ""
     call = waits.call[group.rows]
-    threads = [(one,) for one in context.calls.thread[call].tolist()]
+    threads = [(number,) for number in context.calls.thread[call].tolist()]
     at = around(context, threads, context.calls.start_ns[call], waits.held_ns[group.rows])
     return f", {at}" if at else ""
 
@@ -346,7 +346,7 @@ def _explicit(context: RuleContext, group: WaitGroup) -> Words:
 def _after_copies(context: RuleContext, group: WaitGroup) -> Words | None:
     """Of waits that come right after copies on the device or to it; None: these do not."""
     direction = pick(context.operations.direction, waits_of(context).copied[group.rows], NOTHING)
-    on_device, to_device = (float((direction == one).mean()) for one in (Direction.DTOD, Direction.HTOD))
+    on_device, to_device = (float((direction == way).mean()) for way in (Direction.DTOD, Direction.HTOD))
     each = "each " if group.incidents > 1 else ""
     waits = f"{group.key} makes the host wait {group.costs}"
     if on_device >= MOSTLY_AFTER:

@@ -204,15 +204,15 @@ def is_library_kernel(name: str) -> bool:
 def _without_type(plain: str) -> str:
     """A function without what it returns, such as ``std::enable_if<((8)>(0)), void>::type``."""
     begin, open_signs = 0, [""]
-    for place, sign in enumerate(plain):
+    for index, sign in enumerate(plain):
         if sign == "(" and len(open_signs) == 1:
             return plain[begin:]
         if sign in "<(":
             open_signs.append(sign)
         elif (open_signs[-1], sign) in (("<", ">"), ("(", ")")):
             open_signs.pop()
-        elif sign == " " and len(open_signs) == 1 and plain[place + 1 : place + 2] != "(":
-            begin = place + 1
+        elif sign == " " and len(open_signs) == 1 and plain[index + 1 : index + 2] != "(":
+            begin = index + 1
     return plain  # no function: it takes no arguments
 
 
@@ -225,8 +225,8 @@ def kernel_label(name: str) -> str:
     base = re.split(r"[<(]", plain, maxsplit=1)[0].rsplit("::", 1)[-1].strip() or plain
     hint = ""
     if base != plain and kind_of_kernel(name) in (KernelKind.ELEMENTWISE, KernelKind.REDUCTION):
-        found = [next(filter(None, groups)) for groups in _FUNCTOR.findall(plain)]
-        hint = next((word for word in found if word not in _NO_HINT), "")
+        words = [next(filter(None, groups)) for groups in _FUNCTOR.findall(plain)]
+        hint = next((word for word in words if word not in _NO_HINT), "")
     elif base.lower() in _WRAPPERS:
         rest = plain[plain.find(base) + len(base) :]
         hint = next((inner[0] for pattern in _INNER if (inner := pattern.search(rest))), "")

@@ -90,7 +90,7 @@ def _told_by_code(exit_code: int, lines: Sequence[str]) -> LastWords:
 def masked(text: str) -> str:
     """The text without what is nobody's business: the names of home folders, and values of what is called a secret."""
     text = _HOME.sub(r"~", text)
-    text = _SECRET.sub(lambda found: f"{found[1]}***", text)
+    text = _SECRET.sub(lambda match: f"{match[1]}***", text)
     return _TOKEN.sub("***", text)
 
 
@@ -258,13 +258,13 @@ def _begins_an_error(line: str) -> bool:
 
 def _frames(lines: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
     """File, line and the lines that show them, the innermost last."""
-    found = []
+    shown_frames = []
     for row, line in enumerate(lines):
         if frame := _FRAME.match(line):
             source = lines[row + 1 : row + 2] if frame[1] else []
             shown = (line, *(text for text in source if text[:1].isspace() and not _FRAME.match(text)))
-            found.append((frame[1] or frame[3], frame[2] or frame[4], shown))
-    return found
+            shown_frames.append((frame[1] or frame[3], frame[2] or frame[4], shown))
+    return shown_frames
 
 
 # --- lines that are written by whoever is about to end
@@ -353,11 +353,11 @@ def _lines_that_tell(lines: Sequence[str]) -> Iterator[_Mark]:
     for row, line in enumerate(lines):
         lower = line.lower()
         for weight, ended, pattern in _PATTERNS if any(word in lower for word in _TROUBLE) else ():
-            if (found := pattern.search(line)) is None:
+            if (match := pattern.search(line)) is None:
                 continue
-            words, last = found[1].strip(), row
+            words, last = match[1].strip(), row
             if words == "ERROR":
-                said = [one for one in lines[max(row - 1, 0) : row] if not _AFTERMATH.search(one)]
+                said = [text_line for text_line in lines[max(row - 1, 0) : row] if not _AFTERMATH.search(text_line)]
                 words = said[0] if said else "mpirun reports an error, whose text is lost"
             for of in filter(None, map(_EXECUTABLE.match, lines[row + 1 : row + 1 + _BLOCK])):
                 words, last = f"mpirun was unable to launch {of[1]}: no such executable", row + _BLOCK
@@ -409,7 +409,7 @@ _FILE = expression(r"""(?<![\w./~-])((?:[\w.~+-]*/)+[\w.+-]*\w|[\w+-][\w.+-]*\.[
 
 def lacked_file(words: str) -> str:
     """The file that a program says it could not open, read or find; empty where it names none."""
-    return found[0] if _LACKS.search(words) and (found := _FILE.findall(words)[-1:]) else ""
+    return files[0] if _LACKS.search(words) and (files := _FILE.findall(words)[-1:]) else ""
 
 
 # A library's log, which tells its own file: ``cuda_driver.cc:266] failed call to cuInit``. Who logs goes on.
@@ -467,8 +467,10 @@ _BUILT_ELSEWHERE = expression(
 def _place(lines: Sequence[str]) -> str | None:
     """``heat.f90:81``: of the places that the lines name the innermost one in the program, not in a library."""
     matches = [match for line in lines for match in _PLACE.finditer(line)]
-    found = [(match["file"] or match["source"], match["line"] or match["of"]) for match in matches]
-    files, numbers = ([match[1] for line in lines if (match := one.match(line))] for one in (_FILE_ABOVE, _LINE_BELOW))
-    found += zip(files, numbers, strict=False)  # as the OpenACC runtime of nvc has it
-    own = [place for place in found if not _BUILT_ELSEWHERE.search(place[0])]
+    locations = [(match["file"] or match["source"], match["line"] or match["of"]) for match in matches]
+    files, numbers = (
+        [match[1] for line in lines if (match := pattern.match(line))] for pattern in (_FILE_ABOVE, _LINE_BELOW)
+    )
+    locations += zip(files, numbers, strict=False)  # as the OpenACC runtime of nvc has it
+    own = [location for location in locations if not _BUILT_ELSEWHERE.search(location[0])]
     return f"{PurePosixPath(own[0][0]).name}:{own[0][1]}" if own else None

@@ -53,10 +53,10 @@ class _Call(Struct, frozen=True):
 
     def numbers(self, place: int) -> list[int]:
         """Raises IndexError where the value is not told."""
-        found = [int(number) for number in re.findall(r"-?\d+", self.values[place])]
-        if not found:
+        listed = [int(number) for number in re.findall(r"-?\d+", self.values[place])]
+        if not listed:
             raise IndexError(place)
-        return found
+        return listed
 
     def is_true(self, place: int) -> bool:
         if not self.values[place]:
@@ -84,16 +84,16 @@ def _matmul(first: int, second: int) -> Callable[[_Call], tuple[int, int]]:
     """(..., m, k) times (..., k, n): operations, and elements of inputs and output."""
 
     def work(call: _Call) -> tuple[int, int]:
-        one, other = call.tensor(first), call.tensor(second)
-        batch, rows, inner, columns = _product(one[:-2]), one[-2], one[-1], other[-1]
+        left, other = call.tensor(first), call.tensor(second)
+        batch, rows, inner, columns = _product(left[:-2]), left[-2], left[-1], other[-1]
         return 2 * batch * rows * inner * columns, batch * (rows * inner + inner * columns + rows * columns)
 
     return work
 
 
 def _linear(call: _Call) -> tuple[int, int]:
-    one, weight = call.tensor(0), call.tensor(1)
-    rows, inner, columns = _product(one[:-1]), one[-1], weight[0]
+    sizes, weight = call.tensor(0), call.tensor(1)
+    rows, inner, columns = _product(sizes[:-1]), sizes[-1], weight[0]
     return 2 * rows * inner * columns, rows * inner + inner * columns + rows * columns
 
 
@@ -117,7 +117,7 @@ def _convolution(
             return flops, _product(image) + _product(weight)
         spatial = len(image) - 2
         pads, strides, dilations = (
-            (found * spatial)[:spatial] for found in map(call.numbers, (padding, stride, dilation))
+            (values * spatial)[:spatial] for values in map(call.numbers, (padding, stride, dilation))
         )
         outside = [
             (size + 2 * pad - spread * (kernel - 1) - 1) // step + 1
@@ -135,7 +135,7 @@ def _convolution_backward(call: _Call) -> tuple[int, int]:
     wanted = re.findall(r"True|False|1|0", call.values[10])[:2]
     if len(wanted) < 2 or call.is_true(7):
         raise IndexError(10)
-    asked = sum(one in ("True", "1") for one in wanted)
+    asked = sum(flag in ("True", "1") for flag in wanted)
     flops = 2 * _product(gradient) * _product(weight[1:]) * asked
     return flops, _product(gradient) + (_product(image) + _product(weight)) * (1 + asked) // 2
 
@@ -146,7 +146,7 @@ def _attention(heads_at: int, causal: int, first: int = 0, factor: int = 4) -> C
     along = 3 - heads_at
 
     def work(call: _Call) -> tuple[int, int]:
-        query, key, value = (call.tensor(first + place) for place in range(3))
+        query, key, value = (call.tensor(first + offset) for offset in range(3))
         if len(query) != 4:
             raise IndexError(first)  # sequences of different lengths, packed
         pairs = query[0] * query[heads_at] * query[along] * key[along]
@@ -208,27 +208,27 @@ def work_of(name: str, sizes: str, types: str, values: str) -> LeastWork | None:
     of one place per input, as the PyTorch profiler writes them ("" where they are not told)."""
     try:
         call = _read(sizes, types, values)
-        found = _MATMULS[name](call) if name in _MATMULS else _light_work(name, call)
+        light = _MATMULS[name](call) if name in _MATMULS else _light_work(name, call)
     except (IndexError, ValueError, TypeError, KeyError, ZeroDivisionError, OverflowError):
         return None
-    if found is None:
+    if light is None:
         return None
-    flops, moved = found
-    place = next((place for place, tensors in enumerate(call.sizes) if tensors and tensors[0]), 0)
-    each = call.bytes_at(place) if name in _MATMULS else 1
+    flops, moved = light
+    index = next((place for place, tensors in enumerate(call.sizes) if tensors and tensors[0]), 0)
+    each = call.bytes_at(index) if name in _MATMULS else 1
     moved_bytes = None if each is None else moved * each
     if not 0 <= flops < _MOST_WORK or not 0 <= (moved_bytes or 0) < _MOST_WORK:
         return None
-    return LeastWork(flops, moved_bytes, name in _MATMULS, call.precision_at(place))
+    return LeastWork(flops, moved_bytes, name in _MATMULS, call.precision_at(index))
 
 
 def _tensors_of(call: _Call) -> list[tuple[int, int | None]]:
     """How many elements each has, and how many bytes each of these."""
     return [
-        (_product(size), call.bytes_at(place))
-        for place, of_place in enumerate(call.sizes)
+        (_product(size), call.bytes_at(index))
+        for index, of_place in enumerate(call.sizes)
         for size in of_place
-        if size or (place < len(call.types) and call.types[place] in _BYTES_OF)
+        if size or (index < len(call.types) and call.types[index] in _BYTES_OF)
     ]
 
 
@@ -250,7 +250,7 @@ def _light_work(name: str, call: _Call) -> tuple[int, int] | None:
         return None
     if name in ("aten::fill_", "aten::zero_"):
         return 0, tensors[0][0] * (tensors[0][1] or 0)
-    largest, each = max(tensors, key=lambda one: one[0])
+    largest, each = max(tensors, key=lambda item: item[0])
     moved = sum(count * (size or 4) for count, size in tensors)
     if _ELEMENTWISE.match(name):
         return largest, moved if _writes_into_one(name, tensors) else moved + largest * (each or 0)
@@ -266,7 +266,7 @@ def _light_work(name: str, call: _Call) -> tuple[int, int] | None:
 def _read(sizes: str, types: str, values: str) -> _Call:
     kinds = json.loads(types) if types else []
     plain = json.loads(values) if values else []
-    read = [_tensors(one) for one in json.loads(sizes)]
+    read = [_tensors(entry) for entry in json.loads(sizes)]
     return _Call(tuple(read), tuple(map(str, kinds)), tuple(map(str, plain)))
 
 
@@ -274,13 +274,13 @@ def _tensors(value: Any) -> tuple[Sizes, ...]:
     """One tensor's sizes, or those of each in a list of tensors."""
     if not isinstance(value, list):
         return ()
-    if value and all(isinstance(one, list) for one in value):
-        return tuple(_sizes(one) for one in value)
+    if value and all(isinstance(size, list) for size in value):
+        return tuple(_sizes(size) for size in value)
     return (_sizes(value),)
 
 
 def _sizes(value: list[Any]) -> Sizes:
-    found = tuple(int(one) for one in value)
-    if any(not 0 <= one < _MOST_WORK for one in found):
+    whole = tuple(int(number) for number in value)
+    if any(not 0 <= number < _MOST_WORK for number in whole):
         raise ValueError(value)
-    return found
+    return whole

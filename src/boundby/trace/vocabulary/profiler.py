@@ -94,16 +94,16 @@ _DRIVER = expression(r"CUDA driver version \(([\d.]+)\)")
 
 def has_started_cuda(diagnostics: Sequence[Diagnostic]) -> bool:
     """Whether the profiler saw the program initialize CUDA, or load a library that needs it."""
-    return any(_STARTED.search(one.text) for one in diagnostics)
+    return any(_STARTED.search(message.text) for message in diagnostics)
 
 
 def why_no_cuda(diagnostics: Sequence[Diagnostic]) -> Refusal | None:
     """Why the profiler recorded nothing of CUDA, as far as it says; None: it says nothing of the kind."""
-    texts = [one.text for one in diagnostics if one.severity >= Severity.WARNING]
+    texts = [message.text for message in diagnostics if message.severity >= Severity.WARNING]
     reasons = [reason for pattern, reason in _REFUSALS if any(map(pattern.search, texts))]
     if not reasons:
         return None
-    driver = next((found[1] for text in texts if (found := _DRIVER.search(text))), None)
+    driver = next((match[1] for text in texts if (match := _DRIVER.search(text))), None)
     newer = _REFUSALS[-1][1]
     if driver is not None and newer in reasons:
         is_certain = any(reason.is_certain for reason in reasons)

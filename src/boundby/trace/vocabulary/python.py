@@ -76,8 +76,8 @@ def library_of(file: str) -> str:
     if Frame("", file, 0).distance != 1:
         return ""
     inside = _INSTALLED.split(file)[-1]
-    found = _LIBRARIES.search(inside)
-    return found[0].strip("/") if found else inside.partition("/")[0].removesuffix(".py")
+    library = _LIBRARIES.search(inside)
+    return library[0].strip("/") if library else inside.partition("/")[0].removesuffix(".py")
 
 
 def is_profiler(file: str) -> bool:
@@ -92,8 +92,8 @@ def is_boundby(file: str) -> bool:
 
 def engine_of(file: str) -> str:
     """What torch does in a file of its own that works off what it was told (``backward pass``); else empty."""
-    found = _ENGINE.search(file)
-    return ENGINES[found[1]] if found else ""
+    match = _ENGINE.search(file)
+    return ENGINES[match[1]] if match else ""
 
 
 @lru_cache(maxsize=1 << 16)

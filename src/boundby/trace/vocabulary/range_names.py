@@ -73,18 +73,18 @@ def serving_step(name: str) -> ServingStep | None:
     """What a range's name says of a server's step; None: it names none, or one without requests."""
     if not name.startswith(_BEGINS):
         return None
-    if found := _VLLM.match(name):
-        context, prompt, generating, generated = map(int, found.groups())
+    if match := _VLLM.match(name):
+        context, prompt, generating, generated = map(int, match.groups())
         return _step(context, generating, prompt * (context > 0) + generated, "vLLM")
-    if found := _SGLANG.match(name):
-        mode, requests = found[1], int(found[2])
+    if match := _SGLANG.match(name):
+        mode, requests = match[1], int(match[2])
         if mode not in _SGLANG_KINDS or not requests:
             return None
         kind = _SGLANG_KINDS[mode]
-        tokens = int(found[3]) if found[3] else requests if mode in _ONE_EACH else None
+        tokens = int(match[3]) if match[3] else requests if mode in _ONE_EACH else None
         return ServingStep(kind, requests, tokens, requests if kind == "decode" else 0, "SGLang")
-    if found := _TENSORRT.match(name):
-        context, generating = int(found[1]), int(found[2])
+    if match := _TENSORRT.match(name):
+        context, generating = int(match[1]), int(match[2])
         return _step(context, generating, None if context else generating, "TensorRT-LLM")
     return None
 
@@ -104,8 +104,8 @@ def folded_step(name: str) -> str | None:
     if name.startswith(_BEGINS) and (_VLLM.match(name) or _SGLANG.match(name) or _TENSORRT.match(name)):
         step = serving_step(name)
         return name if step is None else step.label
-    if name.startswith("{") and (found := _MODULE.match(name)):
-        return _NUMBERED.sub("*", found[1])
+    if name.startswith("{") and (match := _MODULE.match(name)):
+        return _NUMBERED.sub("*", match[1])
     return None
 
 
@@ -243,9 +243,9 @@ class Shapes(Struct, frozen=True):
     @classmethod
     def of(cls, names: Sequence[str]) -> Shapes:
         """The shapes of names, in order of first sight."""
-        known: dict[str, int] = {}
-        numbers = [known.setdefault(shape, len(known)) for shape in without_numbers(names)] if names else []
-        return cls(names, np.array(numbers, np.int32), tuple(known))
+        number_of: dict[str, int] = {}
+        numbers = [number_of.setdefault(shape, len(number_of)) for shape in without_numbers(names)] if names else []
+        return cls(names, np.array(numbers, np.int32), tuple(number_of))
 
     def of_shapes(self, which: Sequence[int]) -> list[str]:
         """The names that have these shapes."""
@@ -255,8 +255,8 @@ class Shapes(Struct, frozen=True):
 
     def told(self, tells: Callable[[str], Told]) -> list[Told]:
         """What ``tells`` says of each name, where it does not ask which number stands at the end of a word."""
-        told = [tells(shape) for shape in self.distinct]
-        return [told[shape] for shape in self.of_name.tolist()]
+        answers = [tells(shape) for shape in self.distinct]
+        return [answers[shape] for shape in self.of_name.tolist()]
 
     def folded(self) -> tuple[Int32Array, list[str]]:
         """Which folded name (`fold_name`) each name has, and all of these, ascending."""
@@ -267,9 +267,9 @@ class Shapes(Struct, frozen=True):
             for number in np.flatnonzero(np.array(by_name, bool)[self.of_name] if by_name else []).tolist()
         }
         labels = sorted({*folded.values(), *(name for name, left in zip(of_shape, by_name, strict=True) if not left)})
-        place = {label: number for number, label in enumerate(labels)}
-        of_name = np.array([place.get(name, 0) for name in of_shape], np.int32)[self.of_name]
-        of_name[list(folded)] = [place[label] for label in folded.values()]
+        index_of = {label: number for number, label in enumerate(labels)}
+        of_name = np.array([index_of.get(name, 0) for name in of_shape], np.int32)[self.of_name]
+        of_name[list(folded)] = [index_of[label] for label in folded.values()]
         return of_name, labels
 
     def but_for_lone_numbers(self) -> list[str]:
@@ -334,12 +334,12 @@ def operator_names(texts: Sequence[str], known: Collection[str]) -> tuple[tuple[
     folded = fold_names(texts)
     distinct = set(folded)
     annotated = any(name.startswith("aten::") for name in distinct)
-    told = {fold_name(name) for name in known}
+    folded_names = {fold_name(name) for name in known}
     names = tuple(
         sorted(
             name
             for name in distinct
-            if _OPERATOR.match(name) or (annotated and _ANY_NAMESPACE.match(name)) or name in told
+            if _OPERATOR.match(name) or (annotated and _ANY_NAMESPACE.match(name)) or name in folded_names
         )
     )
     index = {name: number for number, name in enumerate(names)}

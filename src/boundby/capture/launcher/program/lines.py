@@ -64,41 +64,41 @@ class LineSampler:
         frames = sys._current_frames()
         main = threading.main_thread()
         frames.pop(self._thread.ident or 0, None)
-        found = [] if main.ident not in frames else [self._text(main.native_id, frames.pop(main.ident))]
+        stacks = [] if main.ident not in frames else [self._text(main.native_id, frames.pop(main.ident))]
         if frames:
-            ids = {one.ident: one.native_id for one in threading.enumerate()}
+            ids = {thread.ident: thread.native_id for thread in threading.enumerate()}
             others = [(ids.get(ident), frame) for ident, frame in sorted(frames.items())][: MOST_THREADS - 1]
-            found += [self._text(tid, frame) for tid, frame in others if tid]
-        return found
+            stacks += [self._text(tid, frame) for tid, frame in others if tid]
+        return stacks
 
     def _text(self, tid: int | None, frame: FrameType) -> str:
-        place = places(frame)
-        text = self._texts.get((tid, place))
+        frames_of = places(frame)
+        text = self._texts.get((tid, frames_of))
         if text is None:
             if len(self._texts) >= MOST_TEXTS:
                 self._texts.clear()
             names = ("function", "file", "line")
-            stack = [dict(zip(names, (code.co_name, code.co_filename, line), strict=True)) for code, line in place]
-            text = self._texts[tid, place] = PREFIX + json.dumps({"tid": tid, "stack": stack})
+            stack = [dict(zip(names, (code.co_name, code.co_filename, line), strict=True)) for code, line in frames_of]
+            text = self._texts[tid, frames_of] = PREFIX + json.dumps({"tid": tid, "stack": stack})
         return text
 
 
 def places(frame: FrameType | None) -> Place:
     """The nearest frame, the nearest ones of the program's own code, and before them the one in which torch works off
     what it was told; each with its line. boundby's own are none."""
-    found: list[tuple[CodeType, int]] = []
+    frames: list[tuple[CodeType, int]] = []
     own, is_told = 0, False
     for _ in range(DEEPEST):
         if frame is None or own == MOST_OWN:
             break
         of = _whose(frame.f_code.co_filename)
         is_engine = of == "engine" and not own and not is_told
-        if of == "own" or is_engine or (not found and of != "boundby"):
-            found.append((frame.f_code, frame.f_lineno or 0))
+        if of == "own" or is_engine or (not frames and of != "boundby"):
+            frames.append((frame.f_code, frame.f_lineno or 0))
             own += of == "own"
             is_told |= of == "engine"
         frame = frame.f_back
-    return tuple(found)
+    return tuple(frames)
 
 
 @cache

@@ -139,14 +139,14 @@ class Model:
 
     def _look(self) -> Mapping[int, Names | None]:
         module = self._module()
-        found: dict[int, Names | None] = {}
+        parts: dict[int, Names | None] = {}
         while module is not None and (inside := _inside(module)) is not None:
-            found[id(inside)] = None
+            parts[id(inside)] = None
             module = inside
         if module is not None:
             for part, name in named_ranges(module, None):
-                found[id(part)] = names(name, name)
-        return found
+                parts[id(part)] = names(name, name)
+        return parts
 
 
 class Models:

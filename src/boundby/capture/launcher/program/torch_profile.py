@@ -144,8 +144,8 @@ class TorchProfiler:
 
 def settings() -> dict[str, Any] | None:
     """What was asked for; None: nothing."""
-    told = os.environ.get(SETTINGS_VARIABLE)
+    written = os.environ.get(SETTINGS_VARIABLE)
     try:
-        return dict(json.loads(told)) if told else None
+        return dict(json.loads(written)) if written else None
     except ValueError:
         return None
