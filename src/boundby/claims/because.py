@@ -59,17 +59,23 @@ def _although(case: BoundCase, decision: Decision) -> str:
     largest = max(REMOVABLE, key=lambda cause: (case.time[cause], -cause))
     if case.time[largest] - max(case.time[cause] for cause in named) < SMALL * case.window_ns:
         return ""
-    saved_ns = next((one.saving_ns for one in decision.savings if one.cause == largest.key), 0)
-    alone = case.replay.alone.get(largest.key)
-    if case.replayed is None and largest in BUSY_CAUSES:  # the host's own work takes as long without it
-        saved_ns = max(saved_ns, min(case.time[largest], case.window_ns - case.host.active_ns))
-    saved_ns = saved_ns if alone is None else alone.saving_ns[1]
+    saved_ns = _saved_alone_ns(case, decision, largest)
     if not decision.savings or saved_ns >= decision.savings[0].saving_ns:
         return ""
     saved = f"up to {percent(saved_ns / case.window_ns)}" if saved_ns > LEAST_TOLD * case.window_ns else "nothing"
     return (
         f"; {SHORT_LABEL[largest.key]} takes {percent(case.share(largest))}, but removing it alone would save {saved}"
     )
+
+
+def _saved_alone_ns(case: BoundCase, decision: Decision, cause: Cause) -> int:
+    """At most so much is saved without this cause alone, in the program as it ran."""
+    if (alone := case.replay.alone.get(cause.key)) is not None:
+        return alone.saving_ns[1]
+    saved_ns = next((saving.saving_ns for saving in decision.savings if saving.cause == cause.key), 0)
+    if case.replayed is None and cause in BUSY_CAUSES:  # the host's own work takes as long without it
+        saved_ns = max(saved_ns, min(case.time[cause], case.window_ns - case.host.active_ns))
+    return saved_ns
 
 
 def _busy(case: BoundCase) -> str:

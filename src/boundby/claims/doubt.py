@@ -111,13 +111,16 @@ def _lost(case: BoundCase, decision: Decision) -> str | None:
         return f"{percent(unknown)} of the time nothing of the host is on record. {HOST_TOO}"
     if case.missing.calls_fraction >= MANY_CALLS_LOST and decision.host_limit_fraction is None:
         return _told(case, [decision.bound])
-    if case.replayed is None and not case.is_part and decision.host_limit_fraction is None:
-        lost = case.missing.lost - case.missing.lost_before
-        # One copy or wait that is not on record decides when many launches happen.
-        open_ns = max(sum(case.missing.work.values()), CHANCE * lost * case.window_ns // max(case.missing.launches, 1))
-        if lost and case.replay.unreliable is not None and open_ns > _lead_ns(decision):
-            return _told(case, [decision.bound])
-    return None
+    is_whole = case.replayed is None and not case.is_part and decision.host_limit_fraction is None
+    return _told(case, [decision.bound]) if is_whole and _is_outweighed(case, decision) else None
+
+
+def _is_outweighed(case: BoundCase, decision: Decision) -> bool:
+    """Whether lost work may take longer than what the verdict leads by, in a trace that cannot be replayed. One copy or
+    wait that is not on record decides when many launches happen."""
+    lost = case.missing.lost - case.missing.lost_before
+    open_ns = max(sum(case.missing.work.values()), CHANCE * lost * case.window_ns // max(case.missing.launches, 1))
+    return lost > 0 and case.replay.unreliable is not None and open_ns > _lead_ns(decision)
 
 
 def _undecided(case: BoundCase, decision: Decision) -> str | None:

@@ -53,13 +53,7 @@ def split(timeline: Timeline, device: DeviceTimeline) -> Split | None:
     named_ns = _named_until(timeline, device)
     region = timeline.step_region if named_ns is None else _step_after(timeline, named_ns)
     since_ns = device.low_ns if named_ns is None else named_ns
-    steady_ns, end, period = since_ns, device.high_ns, np.empty(0, np.int64)
-    if region is not None:
-        begins, last_ns = _steps(timeline, device, region, since_ns)
-        periods = np.diff(np.append(begins, last_ns))
-        first = count_warm_up(periods)
-        if len(periods) - first >= LEAST_STEPS and device.high_ns - last_ns <= last_ns - int(begins[first]):
-            steady_ns, end, period = int(begins[first]), last_ns, periods[first:]
+    steady_ns, end, period = _steady_steps(timeline, device, region, since_ns)
     if named_ns is None and not len(period):
         return None
     window_ns = device.high_ns - device.low_ns
@@ -68,6 +62,20 @@ def split(timeline: Timeline, device: DeviceTimeline) -> Split | None:
         return None
     step = ROOT if region is None or not len(period) else region
     return Split(step, device.low_ns, steady_ns, end, period, is_judged)
+
+
+def _steady_steps(
+    timeline: Timeline, device: DeviceTimeline, region: int | None, since_ns: int
+) -> tuple[int, int, Int64Array]:
+    """When the steps of ``region`` are warm, when the last one ends, and how long each of them takes; without enough of
+    them, or with something else for longer after them, all since ``since_ns``, and no step."""
+    if region is not None:
+        begins, last_ns = _steps(timeline, device, region, since_ns)
+        periods = np.diff(np.append(begins, last_ns))
+        first = count_warm_up(periods)
+        if len(periods) - first >= LEAST_STEPS and device.high_ns - last_ns <= last_ns - int(begins[first]):
+            return int(begins[first]), last_ns, periods[first:]
+    return since_ns, device.high_ns, np.empty(0, np.int64)
 
 
 def _named_until(timeline: Timeline, device: DeviceTimeline) -> int | None:

@@ -106,10 +106,14 @@ def headline(
     if verdict.bound == "mixed" and verdict.mixed_of:
         first, second = (SHORT_LABEL.get(cause, cause) for cause in verdict.mixed_of)
         return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}.", "mixed")
-    is_blocked = of_host and verdict.bound == "host_blocked" and not verdict.waits_for
-    words = SHORT_LABEL[verdict.bound] if is_blocked else bound_label(verdict)
+    words = _bound_of_thread(verdict) if of_host else bound_label(verdict)
     end = f"; start with {NOUN[begin_with]}." if begin_with in NOUN else "."
     return Headline(f"{subject} {verb} ", words.upper(), end, verdict.bound)
+
+
+def _bound_of_thread(verdict: Verdict) -> str:
+    is_blocked = verdict.bound == "host_blocked" and not verdict.waits_for
+    return SHORT_LABEL[verdict.bound] if is_blocked else bound_label(verdict)
 
 
 class Lead(Struct, frozen=True):

@@ -69,22 +69,9 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "missing": not_captured(report),
         "captured_by": captured_by(report),
         "sums": list(_sums(report, has_kernels=plot_data is not None and bool(plot_data.kernels))),
-        "counted": [
-            (
-                title,
-                measurements.drawn_counters(device),
-                measurements.counters_by_kernel(device) + [row for _, row in measurements.counters_by_region(report)],
-            )
-            for device in report.devices
-            if (title := measurements.counters_title(device))
-        ],
+        "counted": list(_counted(report)),
         "counter_columns": measurements.COUNTER_COLUMNS,
-        "memories": [
-            (title, measurements.memory_held(device), measurements.memory_lines(device.memory.points))
-            for device in report.devices
-            for title in measurements.memory_titles(device)
-            if device.memory
-        ],
+        "memories": list(_memories(report)),
         "causes": list(CAUSE_INFO.values()),
         "info": info,
         "meanings": meanings(report),
@@ -101,6 +88,23 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "plot_data": plot_data,
         **(_drawn(plot_data) if plot_data is not None else {}),
     }
+
+
+def _counted(report: Report) -> Iterator[tuple[object, ...]]:
+    """Of each device with counters: title, curves and rows."""
+    for device in report.devices:
+        if title := measurements.counters_title(device):
+            rows = measurements.counters_by_kernel(device) + [row for _, row in measurements.counters_by_region(report)]
+            yield title, measurements.drawn_counters(device), rows
+
+
+def _memories(report: Report) -> Iterator[tuple[object, ...]]:
+    """Of each device whose memory is on record: titles, who holds it, and its curve."""
+    for device in report.devices:
+        if device.memory is None:
+            continue
+        for title in measurements.memory_titles(device):
+            yield title, measurements.memory_held(device), measurements.memory_lines(device.memory.points)
 
 
 def _sums(report: Report, *, has_kernels: bool) -> Iterator[Section]:
