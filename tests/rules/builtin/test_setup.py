@@ -278,7 +278,8 @@ def test_gpu_metrics_is_cublas_once() -> None:
     assert "host-phase" not in rules
     (item,) = rules["lazy-initialization"]
     assert item.title.startswith("cuBLAS starts")
-    assert item.evidence["host_in_libraries_ns"] == pytest.approx(10.6e6, rel=0.01)
+    # The counters show the GPU at work meanwhile: hardly any of the time of the libraries is idle.
+    assert item.evidence["host_in_libraries_ns"] == pytest.approx(0.27e6, rel=0.01)
 
 
 def test_the_large_transformer_starts_late_for_its_model() -> None:
