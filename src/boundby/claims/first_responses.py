@@ -30,6 +30,7 @@ from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.scale import A_FEW_LINES, DISPATCH_NS, HABIT, HALF, NOTABLE, ONE_BY_ONE, SLIGHT
 from boundby.model.units import duration, percent, plural
 from boundby.replay.predictor import Predictor
+from boundby.replay.trust import uncertainty
 from boundby.results.report import (
     Card,
     CodeLine,
@@ -321,10 +322,20 @@ def of_devices(
             options=options,
         )
         cards, responses_of = responses(subject)
-        made.append(
-            replace(device, cards=cards, first_responses=responses_of, verdict=_waiting(device.verdict, findings))
-        )
+        verdict = _beside_others(_waiting(device.verdict, findings), responses_of)
+        made.append(replace(device, cards=cards, first_responses=responses_of, verdict=verdict))
     return tuple(made)
+
+
+def _beside_others(verdict: Verdict, responses_of: Sequence[FirstResponse]) -> Verdict:
+    """No verdict is sure on a device that another process had for so long that it comes before all else."""
+    is_first = any(response.id == _WHOSE for response in responses_of[:1])
+    if not is_first or verdict.confidence != "high":
+        return verdict
+    reason = "another process or context had the GPU for half of the time or more"
+    doubt = uncertainty("shared", steps=1, where=[verdict.bound], sentence=reason)
+    uncertainties = (*verdict.uncertainties, doubt)
+    return replace(verdict, confidence="medium", reasons=(*verdict.reasons, reason), uncertainties=uncertainties)
 
 
 def _waiting(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:

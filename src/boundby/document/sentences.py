@@ -490,14 +490,14 @@ def confidence(verdict: Verdict, left: Left | None = None) -> str:
 
 
 def shared(report: Report, device: DeviceReport) -> str:
-    """``Another process or context had GPU 0 in turns, for 4.34 s: times of kernels and savings include that.``; empty
-    where none is known to have."""
+    """``Another process or context shares GPU 0 and had it for 4.34 s of this time: kernels look slower than they are,
+    and savings may be too high.``; empty where none is known to."""
     taken = [item.evidence.get("interrupted_ns") for item in report.findings if item.evidence.get("gpu") == device.id]
     lost_ns = max((ns for ns in taken if isinstance(ns, int)), default=0)
     if not lost_ns:
         return ""
-    had = f"Another process or context had {gpu(device)} in turns, for {units.duration(lost_ns)}"
-    return f"{had}: times of kernels and savings include that."
+    had = f"Another process or context shares {gpu(device)} and had it for {units.duration(lost_ns)} of this time"
+    return f"{had}: kernels look slower than they are, and savings may be too high."
 
 
 def phases(device: DeviceReport) -> str:

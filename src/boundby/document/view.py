@@ -371,6 +371,7 @@ def uneven(rows: Sequence[Row]) -> str:
         first_ns, *others_ns = row.region.instance_ns.host_ns or (0,)
         usual_ns = median_low(others_ns) if others_ns else 0
         is_told = row.is_judged and row.region.total_ns and first_ns >= FIRST * usual_ns > 0
+        is_told = is_told and sum(others_ns) <= UNEVEN * usual_ns * len(others_ns)  # else it is not the first alone
         if is_told and min(row.region.host.mean_ns, sentences.each_ns(row.region)) > UNEVEN * usual_ns:
             usual, first = units.duration(usual_ns), units.duration(first_ns)
             return f"{row.label} took {first} the first time, {usual} usually."

@@ -23,7 +23,7 @@ from boundby.evidence.transfers import (
 from boundby.model.arrays import factorize, merged, unique
 from boundby.model.causes import Cause
 from boundby.model.scale import HABIT, HALF, NOTABLE, QUARTER
-from boundby.model.units import bandwidth, counted, duration, percent, size
+from boundby.model.units import bandwidth, count, counted, duration, percent, size
 from boundby.rules.builtin._operations import CopySet
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import Direction, OpKind
@@ -222,7 +222,8 @@ def _title(context: RuleContext, exposed_ns: int, parts: list[tuple[str, CopySet
         each = ", ".join(
             f"{_counted(way, part)} ({size(part.byte_count)}, {duration(part.exposed_ns)})" for way, part in named[:3]
         )
-        return f"{counted(number, 'copy or fill', 'copies and fills')} take {rest}: {each}"
+        what = "copies and fills" if any(way == FILLS for way, _ in named) else "copies"
+        return f"{count(number)} {what} take {rest}: {each}"
     ((way, copies),) = named
     return f"{_counted(way, copies)} of {size(copies.byte_count)} {'takes' if len(copies) == 1 else 'take'} {rest}"
 
