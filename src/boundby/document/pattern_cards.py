@@ -170,7 +170,7 @@ def _sections(shown: Shown, told: set[str], ident: str) -> Iterator[Section]:
 
 def _title(card: Card, verdict: Verdict) -> str:
     """That of the pattern's page; where the trace shows for what the host waits, the verdict's own words."""
-    waits = sentences.WAITING.get(verdict.waits_for, "") if card.pattern == verdict.bound else ""
+    waits = sentences.bound_label(verdict) if card.pattern == verdict.bound and verdict.waits_for else ""
     return f"{waits[:1].upper()}{waits[1:]}" or patterns.pattern(card.pattern).title
 
 

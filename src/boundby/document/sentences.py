@@ -56,21 +56,21 @@ WORTH_ADDING, A_CHOICE = NEGLIGIBLE, HALF
 _OF_GPU = {cause.key for cause in BUSY_CAUSES}
 
 
-#: What the headline says of a host that is blocked, where the trace shows for what.
-WAITING = {
-    "input": "waiting for input",
-    "ranks": "waiting for other ranks",
-    "pages": "bound by page migration",
-    "source": "paced by its source",
-    "fills": "bound by filling memory",
-}
-#: What its time is, behind the cause's name in the legend of the bar.
-MOSTLY = {
-    "input": "mostly for input",
-    "ranks": "mostly for other ranks",
-    "pages": "mostly page faults",
-    "source": "mostly for its source",
-    "fills": "mostly fills",
+class WaitsFor(Struct, frozen=True):
+    """How a verdict's ``waits_for`` is told: in the headline, behind the cause's name in the legend of the bar, and to
+    ``boundby explain`` (empty: by its cause)."""
+
+    bound: str
+    mostly: str
+    topic: str = ""
+
+
+WAITS_FOR = {
+    "input": WaitsFor("waiting for input", "mostly for input"),
+    "ranks": WaitsFor("waiting for other ranks", "mostly for other ranks"),
+    "pages": WaitsFor("bound by page migration", "mostly page faults", "page migration"),
+    "source": WaitsFor("paced by its source", "mostly for its source"),
+    "fills": WaitsFor("bound by filling memory", "mostly fills"),
 }
 
 
@@ -505,8 +505,7 @@ def phases(device: DeviceReport) -> str:
     if len(device.phases) < 2:
         return ""
     first, second = device.phases[0], device.phases[-1]
-    waits = {device.verdict.bound: WAITING[device.verdict.waits_for]} if device.verdict.waits_for in WAITING else {}
-    labels = {**BOUND_LABEL, "unknown": "no verdict", **waits}
+    labels = {**BOUND_LABEL, device.verdict.bound: bound_label(device.verdict), "unknown": "no verdict"}
     first_bound, other = (labels.get(phase.bound, phase.bound) for phase in (first, second))
     into = units.duration(second.window.start_ns - device.window.start_ns)
     at = f"{into} into the window"
@@ -563,7 +562,8 @@ def because(verdict: Verdict) -> str:
 
 def bound_label(verdict: Verdict) -> str:
     """``sync bound``, ``waiting for input``: what the headline calls it, without what a mixed one is of."""
-    return WAITING.get(verdict.waits_for) or BOUND_LABEL.get(verdict.bound, clean(verdict.bound))
+    waits = WAITS_FOR.get(verdict.waits_for)
+    return waits.bound if waits else BOUND_LABEL.get(verdict.bound, clean(verdict.bound))
 
 
 def bound_word(verdict: Verdict) -> str:
@@ -579,7 +579,8 @@ def topic(verdict: Verdict) -> str:
     """What ``boundby explain`` is asked of the verdict: its name as people read it; empty where there is none."""
     if verdict.bound in ("hidden", "unknown", "mixed"):
         return ""
-    return shlex.quote("page migration" if verdict.waits_for == "pages" else SHORT_LABEL[verdict.bound])
+    waits = WAITS_FOR.get(verdict.waits_for)
+    return shlex.quote((waits.topic if waits else "") or SHORT_LABEL[verdict.bound])
 
 
 def each(region: RegionReport) -> str:

@@ -153,8 +153,8 @@ class ShownAccount(Struct, frozen=True):
 
     def named(self, part: Segment) -> str:
         """What a part of its bar is called: ``blocked (mostly for input)``."""
-        mostly = sentences.MOSTLY.get(self.verdict.waits_for) if part.cause == self.verdict.bound else None
-        return f"{part.label} ({mostly})" if mostly else part.label
+        waits = sentences.WAITS_FOR.get(self.verdict.waits_for) if part.cause == self.verdict.bound else None
+        return f"{part.label} ({waits.mostly})" if waits else part.label
 
     @property
     def bound(self) -> str:
