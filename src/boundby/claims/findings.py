@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from boundby.claims.laws import Claim, ClaimedSaving, Wholes, wholes
 from boundby.evidence.context import WORTH_SHARE, RuleContext
 from boundby.evidence.host_idleness import behind_input, external_pace
+from boundby.model.errors import OutOfTimeError
 from boundby.model.expressions import expression
 from boundby.model.scale import A_FEW_LINES, NOTABLE, SLIGHT
 from boundby.model.units import duration
@@ -51,6 +53,8 @@ def find(
     is_moot: bool = False,
 ) -> Findings:
     """What the rules find (`look` runs them). ``limits``: what no claim may pass; None: it is worked out."""
+    with contextlib.suppress(OutOfTimeError):  # judging asks for both, also where rules have used up the time
+        external_pace(context), behind_input(context)
     looked = look(context, rules, disabled, is_moot=is_moot)
     limits = limits or wholes(context.devices, context.what_if, context.regions)
     findings: list[Finding] = []
