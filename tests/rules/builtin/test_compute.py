@@ -40,6 +40,11 @@ def test_products_are_told_by_their_instruction() -> None:
     assert not of(_with("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tensor16x8x16"), "tensor-cores")
 
 
+def test_tf32_gains_no_more_than_the_ratio_of_its_peak_to_that_of_fp32() -> None:
+    (found,) = of(_with("ampere_sgemm_128x64_tn"), "tensor-cores")
+    assert found.evidence["assumed_speed_up"] == [2.5, 8.0]  # 156 to 19.5 TFLOPS
+
+
 def test_a_shared_gpu_is_told_by_its_slices() -> None:
     (found,) = of(shared(), "shared-gpu")
     assert "another process or context had GPU 0 for" in found.title

@@ -59,7 +59,7 @@ MENDED: dict[str, tuple[Source, Callable[[], Source], Callable[[], Source]]] = {
     "tensor-cores": (
         case_tensor_cores.fp32(),
         lambda: _faster(case_tensor_cores.fp32(), "sgemm", 2.5),
-        lambda: _faster(case_tensor_cores.fp32(), "sgemm", 12.0),
+        lambda: _faster(case_tensor_cores.fp32(), "sgemm", 8.0),
     ),
     "unfused-elementwise": (
         case_unfused_elementwise.chains(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from string import Template
@@ -14,6 +15,7 @@ from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import is_training
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
+from boundby.model.gpus import find_gpu
 from boundby.model.scale import NOTABLE
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
@@ -84,9 +86,11 @@ def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
     is_fallback = context.names_where(context.operations.name[kernels.rows], _FALLBACK_ENGINE.search)
     fallback = kernels.rows[is_fallback[context.operations.name[kernels.rows]]]
     mostly_fallback = int(work.duration_ns[fallback].sum()) > kernels.total_ns // 2
-    speed_up = _OTHER_SPEED_UP if mostly_fallback else _SPEED_UP.get(capability, _OTHER_SPEED_UP)
     products, tf32 = work.kernels_of(MATMULS), work.kernels_of([KernelKind.MATMUL_TF32])
     tf32_is_on = int(work.duration_ns[tf32].sum()) >= _TF32_IS_ON * int(work.duration_ns[products].sum())
+    precision = _precision(capability, tf32_is_on=tf32_is_on)
+    least, most = _OTHER_SPEED_UP if mostly_fallback else _SPEED_UP.get(capability, _OTHER_SPEED_UP)
+    speed_up = (least, max(least, min(most, _ratio_of_peaks(gpu, precision))))
     return kernels.match(
         f"{counted(len(kernels), 'FP32 matrix kernel', 'FP32 matrix kernels')} ({percent(kernels.share)} of kernel "
         f"time) {'leaves' if len(kernels) == 1 else 'leave'} the tensor cores unused",
@@ -107,7 +111,7 @@ def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
             python=("Hold the arrays in 16 bits, or let the library's products run in TF32 (CUPY_TF32=1 in CuPy)",),
         ),
         cost_ns=kernels.total_ns,
-    ).advising(code=context.program.pick("", torch=_code(context, capability, tf32_is_on=tf32_is_on)))
+    ).advising(code=context.program.pick("", torch=_code(context, precision)))
 
 
 def _attention(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
@@ -162,12 +166,26 @@ def _around(context: RuleContext) -> str:
     return "around forward and loss" if is_training(context) else "around the forward pass"
 
 
-def _code(context: RuleContext, capability: Capability, *, tf32_is_on: bool) -> str:
-    """What takes FP32 products to the tensor cores."""
+def _precision(capability: Capability, *, tf32_is_on: bool) -> str:
+    """In what FP32 products are to run: the least change that takes them to the tensor cores."""
     if capability < _FIRST_WITH_TF32:
+        return "fp16"
+    return "bf16" if tf32_is_on or capability in _TF32_GAINS_LITTLE else "tf32"
+
+
+def _ratio_of_peaks(gpu: str, precision: str) -> float:
+    """How many times as fast as in FP32 a product can be at most; infinity where the device's peaks are not known."""
+    row = find_gpu(gpu)
+    peak = row and row.tflops(precision)
+    return round(peak / row.fp32_tflops, 1) if row and peak else math.inf
+
+
+def _code(context: RuleContext, precision: str) -> str:
+    """What takes FP32 products to the tensor cores."""
+    if precision == "fp16":
         mixed = _autocast(context, "float16")
         return _SCALED.substitute(mixed=mixed) if is_training(context) else mixed
-    if tf32_is_on or capability in _TF32_GAINS_LITTLE:
+    if precision == "bf16":
         return _autocast(context, "bfloat16")
     return 'torch.set_float32_matmul_precision("high")'
 
