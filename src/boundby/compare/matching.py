@@ -480,7 +480,7 @@ def _cause(rule_id: str) -> str | None:
     """The cause that the rule's remedy takes away: what its region has less of it is to its credit. None for rules
     that change several, such as those on waits, whose cost is the idle time after them, and for rules that are not
     installed here: they are told with their region's whole time."""
-    from boundby.rules.builtin import every  # 41 modules, for findings that are gone only
+    from boundby.rules.builtin import every  # all of them, for findings that are gone only
 
     cause_key = next((rule.cause for rule in every() if rule.id == rule_id), None)
     return None if cause_key in (None, Cause.SYNC) else cause_key.key

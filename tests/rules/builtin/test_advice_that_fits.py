@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from boundby.evidence.code_lines import Hotspot
 from boundby.results.report import Finding
-from boundby.rules.builtin import host_phase
+from boundby.rules.builtin import host_rules
 from boundby.simulate.instructions import (
     MS,
     US,
@@ -305,7 +305,7 @@ def test_a_phase_is_of_a_function_that_holds_half_of_the_samples(
         Hotspot("gc_mark_loop_serial_", "libjulia.so", round(100 * share), share),
         Hotspot("parse", "app", 2, 0.02),
     )
-    monkeypatch.setattr(host_phase, "hot_functions", lambda *_: spots)
+    monkeypatch.setattr(host_rules, "hot_functions", lambda *_: spots)
     (found,) = of(
         "host-phase", native(Launch("first", 10 * US), Work(400 * MS), Loop(20, [Launch("step", 1 * MS)]), Sync())
     )
@@ -318,7 +318,7 @@ COMMAND = ("./solver", "-i", "a.csv", "-v", "-u")
 
 
 def test_who_prints_because_it_was_told_to_is_run_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_phase, "hot_functions", lambda *_: (Hotspot("printResults", "app", 98, 0.98),))
+    monkeypatch.setattr(host_rules, "hot_functions", lambda *_: (Hotspot("printResults", "app", 98, 0.98),))
     body = (Launch("first", 10 * US), Work(400 * MS), Loop(20, [Launch("step", 1 * MS)]), Sync())
     told = Program((Process([Thread(list(body), name="solver")], name="solver"),), command=COMMAND)
     (found,) = of("host-phase", Source(told))

@@ -11,7 +11,7 @@ from boundby.claims import findings as findings_of_rules
 from boundby.claims.laws import ClaimedSaving
 from boundby.evidence.code_lines import PYTHON_CODE, Hotspot
 from boundby.results.report import Finding
-from boundby.rules.builtin import host_phase, host_work
+from boundby.rules.builtin import host_rules
 from boundby.simulate.instructions import MS, US, Alloc, Call, Instruction, Launch, Loop, Range, Sync, Work, program
 from tests.rules.builtin.case_gpu_balance import uneven
 from tests.rules.builtin.harness import Source, findings
@@ -106,7 +106,7 @@ def _phase(*, work_ns: int) -> list[Instruction]:
 def test_what_runs_beside_the_gpu_hides_no_more_than_the_gpu_works(
     monkeypatch: pytest.MonkeyPatch, work_ns: int, change: str
 ) -> None:
-    monkeypatch.setattr(host_phase, "hot_functions", lambda *_: (Hotspot("parse", "app", 9, 0.9),))
+    monkeypatch.setattr(host_rules, "hot_functions", lambda *_: (Hotspot("parse", "app", 9, 0.9),))
     (found,) = of("host-phase", *_phase(work_ns=work_ns))
     assert found.change == change
     assert found.saving_ns is not None
@@ -130,7 +130,7 @@ def test_samples_on_record_are_not_denied(
     monkeypatch: pytest.MonkeyPatch, symbols: tuple[str, ...], first: str
 ) -> None:
     spots = tuple(Hotspot(symbol, "app", 9, 1 / len(symbols)) for symbol in symbols)
-    monkeypatch.setattr(host_work, "hot_functions", lambda *_: spots)
+    monkeypatch.setattr(host_rules, "hot_functions", lambda *_: spots)
     (found,) = of("host-work", Loop(20, [Range("step {i}", [Work(4 * MS), Launch("gemm", 500 * US), Sync()])]))
     assert found.advice[0].startswith(first)
     assert ("in many functions (parse 33 % of the samples, read 33 %, copy 33 %)" in found.title) == (len(symbols) > 1)

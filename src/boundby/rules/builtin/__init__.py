@@ -1,4 +1,4 @@
-"""The rules: one file each, or one for several of a kind. Other packages add theirs (`third_party`)."""
+"""The rules: a file for each kind, or for one that stands alone. Other packages add theirs (`third_party`)."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import busy_of_devices, device_work
 from boundby.model.scale import A_FEW_LINES, HALF, MOST, QUARTER, SMALL
 from boundby.model.units import duration, percent
-from boundby.rules.builtin._operations import KernelSet
-from boundby.rules.builtin._shapes import small_grid_rows
+from boundby.rules.builtin._operations import KernelSet, small_grid_rows
 from boundby.rules.rule import Match, Rule, note
 
 # Kinds of unused GPUs that are named.

@@ -24,8 +24,7 @@ from boundby.model.arrays import median
 from boundby.model.causes import Cause
 from boundby.model.scale import HALF, QUARTER
 from boundby.model.units import counted, duration, percent
-from boundby.rules.builtin._operations import KernelSet
-from boundby.rules.builtin._shapes import small_block_rows, small_grid_rows
+from boundby.rules.builtin._operations import KernelSet, small_block_rows, small_grid_rows
 from boundby.rules.rule import Match, Rule
 from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind, StandardWork, is_library_kernel
 

@@ -17,9 +17,9 @@ from boundby.model.intervals import CoveredTime, union
 from boundby.model.scale import HALF, QUARTER, SLIGHT, SMALL
 from boundby.model.units import count, counted, duration, percent
 from boundby.replay.device_concurrency import WARP
-from boundby.rules.builtin._operations import KernelSet
-from boundby.rules.builtin._shapes import (
+from boundby.rules.builtin._operations import (
     FEW_BLOCKS,
+    KernelSet,
     alone_rows,
     distinct_shapes,
     few_block_rows,

@@ -1,7 +1,9 @@
-"""Matrix products and convolutions that leave the tensor cores, or half of their speed, unused."""
+"""The rules on tensor cores: products and convolutions that leave them, or half of their speed, unused, and the
+conversions of layout around them."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -16,10 +18,11 @@ from boundby.evidence.kernels import is_training
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.gpus import find_gpu
-from boundby.model.scale import NOTABLE
+from boundby.model.scale import HALF, NOTABLE
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.tables import OperatorArguments
 from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind
 
 Capability = tuple[int, int]
@@ -59,7 +62,7 @@ _TF32_GAINS_LITTLE = ((8, 6), (8, 9), (12, 0))
 _TF32_IS_ON = NOTABLE
 
 
-def _check(context: RuleContext) -> Iterator[Match]:
+def _tensor_cores(context: RuleContext) -> Iterator[Match]:
     work, trace = device_work(context), context.trace
     for kind in (KernelKind.MATMUL_FP32, KernelKind.ATTENTION_FP32, KernelKind.MATMUL_TF32):
         rows = work.kernels_of([kind])
@@ -220,7 +223,7 @@ def _advice(context: RuleContext, kernel: str, capability: Capability, *, tf32_i
 
 def _from_tf32(kernels: KernelSet, gpu: str) -> Match:
     context = kernels.context
-    least, most = (RULE.threshold(context, name) for name in ("bf16_least", "bf16_most"))
+    least, most = (TENSOR_CORES.threshold(context, name) for name in ("bf16_least", "bf16_most"))
     return kernels.match(
         f"{counted(len(kernels), 'TF32 matrix kernel', 'TF32 matrix kernels')} ({percent(kernels.share)} of kernel "
         f"time, {duration(kernels.total_ns)}) {'runs' if len(kernels) == 1 else 'run'} at half the tensor cores' BF16 "
@@ -242,15 +245,72 @@ def _from_tf32(kernels: KernelSet, gpu: str) -> Match:
     ).advising(code=context.program.pick("", torch=_autocast(context, "bfloat16"), jax=_JAX_HALF, cpp=_CPP_HALF))
 
 
-RULE = Rule(
+TENSOR_CORES = Rule(
     id="tensor-cores",
     title="Matrix kernels do not use the tensor cores, or not fully",
     group="gpu_compute",
     cause=Cause.GPU_COMPUTE,
-    check=_check,
+    check=_tensor_cores,
     needs=("kernels",),
     thresholds=(
         Threshold("bf16_least", 1.2, "times", "Products limited by memory still read half the bytes."),
         Threshold("bf16_most", 2.2, "times", "Twice the peak rate and half the bytes; measured in a pair on an A100."),
     ),
+)
+
+
+_CONVOLUTION = expression(r"^aten::(?:cudnn_|miopen_)?convolution(?:_overrideable)?$")
+_IMAGES = 4  # batch, channels, height, width
+
+
+def _planar_share(context: RuleContext) -> float | None:
+    """Of the convolutions whose input's strides are told, those that get NCHW; None: of none they are."""
+    trace = context.trace
+    rows = np.flatnonzero(context.named(trace.ranges.name, _CONVOLUTION.match) & (trace.ranges.arguments >= 0))
+    layouts = [_is_planar(trace.arguments[number]) for number in trace.ranges.arguments[rows].tolist()]
+    decided = [is_planar for is_planar in layouts if is_planar is not None]
+    return sum(decided) / len(decided) if decided else None
+
+
+def _is_planar(arguments: OperatorArguments) -> bool | None:
+    """Whether the first input is a batch of images whose channels lie in planes; None: it is none, or not told."""
+    try:
+        sizes, strides = (json.loads(text)[0] for text in (arguments.sizes, arguments.strides))
+    except (ValueError, LookupError, TypeError):
+        return None
+    if not (isinstance(sizes, list) and isinstance(strides, list) and len(sizes) == len(strides) == _IMAGES):
+        return None
+    return None if sizes[1] == 1 else bool(strides[1] != 1)
+
+
+def _layout_conversion(context: RuleContext) -> Iterator[Match]:
+    kernels = KernelSet(context, device_work(context).kernels_of([KernelKind.LAYOUT]))
+    if kernels.exposed_ns < context.least_ns:
+        return
+    ways = "between NCHW and NHWC"
+    planar = _planar_share(context)
+    planar_share = f"; {percent(planar)} of the convolutions get NCHW inputs, by their strides" if planar else ""
+    yield kernels.match(
+        f"{counted(len(kernels), f'conversion {ways} takes', f'conversions {ways} take')} "
+        f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time{planar_share}",
+        kernels.evidence(convolutions_with_nchw_inputs_fraction=planar),
+        kernels.saving_without(Cause.GPU_COMPUTE, HALF),
+        (
+            context.program.pick(
+                "Give cuDNN its tensors in NHWC (CUDNN_TENSOR_NHWC), as its tensor-core kernels read them",
+                torch="model = model.to(memory_format=torch.channels_last) and batch = batch.to(memory_format="
+                "torch.channels_last) (3D: torch.channels_last_3d), so that cuDNN's NHWC kernels need no conversion",
+            ),
+            "Look for operations that fall back to NCHW between the convolutions (view, flatten, custom kernels)",
+        ),
+    )
+
+
+LAYOUT_CONVERSION = Rule(
+    id="layout-conversion",
+    title="Convolutions convert their data's layout",
+    group="gpu_compute",
+    cause=Cause.GPU_COMPUTE,
+    check=_layout_conversion,
+    needs=("kernels",),
 )
