@@ -12,7 +12,7 @@ from boundby.claims.patterns import PAGES, pattern
 from boundby.results.report import Report
 from boundby.results.schema import schema
 from boundby.rules.builtin import builtin
-from boundby.rules.rule_pages import index, page, pattern_page
+from boundby.rules.rule import index, page, pattern_page
 
 PLACEHOLDER = "<!-- tables of the schema -->"
 

@@ -9,7 +9,7 @@ import pytest
 
 from boundby.cli.main import main
 from boundby.rules.builtin import builtin
-from boundby.rules.rule_pages import page
+from boundby.rules.rule import page
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from boundby.correlation.logical_threads import find_logical_threads
 from boundby.correlation.starting import stream_captures
 from boundby.model.arrays import Int8Array, Int32Array, Int64Array, is_even, pick, ranked, spread, unique
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, contains, union
-from boundby.model.once import once
+from boundby.model.late import once
 from boundby.model.scale import HALF, NO_LAUNCH_NS
 from boundby.model.units import plural
 from boundby.trace.facts import GRAPH_RANGES, TraceWarning

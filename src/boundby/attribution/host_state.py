@@ -51,8 +51,8 @@ from boundby.model.intervals import (
     subtract,
     union,
 )
+from boundby.model.late import once
 from boundby.model.library import int64
-from boundby.model.once import once
 from boundby.model.scale import DISPATCH_NS, HALF, LAUNCH_NS, NEARLY_ALL, NOTABLE
 from boundby.model.units import FURTHEST_NS
 from boundby.native.passes import FIRST_INSTANT, LAST_INSTANT, Layer, states

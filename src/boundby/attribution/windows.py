@@ -13,8 +13,8 @@ from boundby.attribution.regions import Regions, project
 from boundby.correlation.correlate import MOST_LATENCY_NS
 from boundby.model.arrays import Int64Array, marked, pick, places, unique
 from boundby.model.errors import SelectionError, did_you_mean
-from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, nearest
+from boundby.model.late import expression
 from boundby.model.units import FURTHEST_NS, duration
 from boundby.structure.found import is_found
 from boundby.structure.steps import likely_steps

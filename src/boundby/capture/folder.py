@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError
-from boundby.model.expressions import expression
 from boundby.model.inputs import INPUTS, input_kind
+from boundby.model.late import expression
 from boundby.model.scale import LABEL, PIECE_BYTES
 from boundby.trace.vocabulary.last_words import LastWords
 

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 from boundby.model import door
 from boundby.model.errors import InputError, ToolError
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import LOOK_S, PATIENCE_S
 
 Engine = Literal["vLLM", "SGLang"]

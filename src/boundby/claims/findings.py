@@ -12,7 +12,7 @@ from boundby.claims.laws import Claim, ClaimedSaving, Wholes, wholes
 from boundby.evidence.context import WORTH_SHARE, RuleContext
 from boundby.evidence.host_idleness import behind_input, external_pace
 from boundby.model.errors import OutOfTimeError
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, NOTABLE, SLIGHT
 from boundby.model.units import duration
 from boundby.results.report import SEVERITIES, Finding, NotChecked

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.model.errors import UserError
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 
 if TYPE_CHECKING:
     from boundby.results.comparison import GateResult

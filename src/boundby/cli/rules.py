@@ -33,8 +33,7 @@ def rules(group: str | None, as_json: bool, output: Path | None, view: View) -> 
     """
     from boundby.model.errors import SelectionError
     from boundby.rules import builtin as registry
-    from boundby.rules.rule import GROUPS
-    from boundby.rules.rule_pages import by_group
+    from boundby.rules.rule import GROUPS, by_group
 
     installed, broken = registry.third_party()
     known_rules = (*registry.builtin(), *installed)
@@ -91,7 +90,7 @@ def explained(word: str, *, linked: bool) -> tuple[str, str, str]:
     """Of a pattern or a rule: which of the two it is, its id, its page. Raises SelectionError for any other word."""
     from boundby.claims.patterns import ALIASES, PAGES, named
     from boundby.rules import builtin as registry
-    from boundby.rules.rule_pages import page, pattern_page
+    from boundby.rules.rule import page, pattern_page
     from boundby.rules.settings import find_rule
 
     every = registry.every()

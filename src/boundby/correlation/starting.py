@@ -27,8 +27,8 @@ from boundby.model.arrays import (
     places,
     unique,
 )
-from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, any_of, contains, intersect, union
+from boundby.model.late import expression
 from boundby.model.scale import HABIT, HALF, MANY, NO_LAUNCH_NS, QUARTER, SEVERAL
 from boundby.trace.facts import TraceWarning
 from boundby.trace.stacks import StackSource, file_name

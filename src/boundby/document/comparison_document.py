@@ -36,7 +36,7 @@ from boundby.document.sentences import NOTE, bound_label, bound_word, each_time,
 from boundby.document.view import NO_RANGE
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, NOUN, SHORT_LABEL, info
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import COLUMN, GLANCE, HARDLY, LIST, NEARLY_ALL, NEGLIGIBLE, SMALL, TABLE, TENFOLD
 from boundby.model.statistics import MANY_SAMPLES
 from boundby.results.comparison import (

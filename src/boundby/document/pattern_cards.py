@@ -31,7 +31,7 @@ from boundby.document.blocks import (
 )
 from boundby.document.view import ShownAccount
 from boundby.model.causes import NOUN, SHORT_LABEL
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import GLANCE, LIST, SLIGHT
 from boundby.results.report import Card, Finding, FirstResponse, RegionReport, Report, Sign, Verdict
 from boundby.rules.remedies import conditions

@@ -19,8 +19,8 @@ from boundby.evidence.context import Rows, RuleContext, once
 from boundby.evidence.operators import has_sources, stacks_of_calls
 from boundby.model.arrays import Int64Array, unique
 from boundby.model.door import MOST_WRITTEN_BYTES, read_text
-from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, contains, cut
+from boundby.model.late import expression
 from boundby.model.scale import CURVE, HALF, LABEL, NEARLY_ALL
 from boundby.results.report import CodeLine
 from boundby.trace.stacks import Backtraces, StackSource, file_name, is_interpreter, is_plumbing, is_user_python

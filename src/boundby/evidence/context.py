@@ -19,8 +19,8 @@ from boundby.evidence.operators import Operators, operators_of
 from boundby.model.arrays import MISSING, group_counts, group_sums, largest, marked, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING
-from boundby.model.once import answers
-from boundby.model.once import once as once
+from boundby.model.late import answers
+from boundby.model.late import once as once
 from boundby.model.scale import HARDLY, MANY, MOST, NEGLIGIBLE, NEXT_TO_NOTHING
 from boundby.model.units import count, duration
 from boundby.replay.questions import Savings

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from boundby.evidence.context import RuleContext, once
 from boundby.model.arrays import group_sums, ranked, unique, without
-from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime, IntervalSet, intersect, union
+from boundby.model.late import expression
 from boundby.model.scale import HABIT, HALF, NEARLY_ALL, NOTABLE, SMALL
 from boundby.model.units import bandwidth, percent, plural, size
 from boundby.trace.stacks import file_name

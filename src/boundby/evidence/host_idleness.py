@@ -51,8 +51,8 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, contains, nearest, overlay, subtract, union
+from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MANY, MOST, NEARLY_ALL, QUARTER, SMALL
 from boundby.model.units import duration
 from boundby.replay.predictor import MODEL_ERROR

@@ -16,8 +16,8 @@ from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.kernels import is_training
 from boundby.model.arrays import in_order, is_any, is_in, marked, median, merged, unique
 from boundby.model.causes import Cause
-from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, any_of, contains, union
+from boundby.model.late import expression
 from boundby.model.scale import BUSY_NS, MANY, SMALL
 from boundby.model.units import count, size
 from boundby.trace.stacks import StackSource, file_name

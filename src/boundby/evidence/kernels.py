@@ -12,7 +12,7 @@ from msgspec import Struct
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work, stream_order
 from boundby.model.arrays import is_any, median, pick, unique
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import HABIT, HALF, LIST, MANY, QUARTER
 from boundby.model.units import count, counted, duration, percent, plural
 from boundby.replay.device_concurrency import MOST_BLOCKS, WARP

@@ -15,8 +15,8 @@ from msgspec import Struct
 from boundby.evidence.context import Int, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import group_sums, is_any, is_in, pick, ranked, unique
-from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime, IntervalSet, contains, union
+from boundby.model.late import expression
 from boundby.model.scale import HALF, SLIGHT
 from boundby.stats.communication import sized_collectives
 from boundby.structure.mpi_ranks import held, other_ends

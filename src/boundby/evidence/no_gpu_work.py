@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from boundby.model.arrays import is_in, unique
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import HALF
 from boundby.model.units import duration, plural
 from boundby.results.report import CodeLine, FirstResponse, NoGpuWork

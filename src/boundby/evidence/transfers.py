@@ -13,8 +13,8 @@ from boundby.attribution.timeline import DeviceTimeline
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import compact, group_sums, is_any, is_in, merged, pick, scattered, spread, unique
-from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, clip, subtract, union
+from boundby.model.late import expression
 from boundby.model.scale import HABIT, MOST, NEARLY_ALL, SMALL
 from boundby.model.units import duration, percent
 from boundby.stats.device_figures import SMALL_COPY_BYTES

@@ -31,8 +31,8 @@ from boundby.model.arrays import (
     shared,
     unique,
 )
-from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, any_of
+from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, HALF, HANDFUL, HARDLY, LIST, PLENTY, QUARTER, SMALL
 from boundby.model.units import duration
 from boundby.results.report import Example

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from boundby.measure import sampling
 from boundby.model.errors import UserError
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import DISPATCH_NS, HALF, NOTABLE, QUARTER
 from boundby.model.statistics import CONFIDENCE, FEWEST, student_tail
 from boundby.results import write

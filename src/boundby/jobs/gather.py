@@ -22,8 +22,8 @@ from boundby.capture import folder as runs
 from boundby.jobs.rank import summarise
 from boundby.jobs.rank_summary import RankGroup, RankSummary, held_once
 from boundby.model.errors import InputError, ToolError, UserError
-from boundby.model.expressions import expression
 from boundby.model.inputs import by_suffix, split_suffix
+from boundby.model.late import expression
 from boundby.model.scale import HABIT
 from boundby.model.stage import stage
 from boundby.opening import Progress, open_trace

@@ -13,7 +13,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 
 
 class Gpu(Struct, frozen=True):

@@ -32,8 +32,8 @@ from boundby.model.arrays import (
     places,
     unique,
 )
-from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime, do_nest, union
+from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, QUARTER, SEVERAL, SMALL, TENFOLD
 from boundby.trace.facts import BROKEN_ROWS, CLOCKS_APART_NS, UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, CallTable, Direction, Intervals, OpKind, Trace

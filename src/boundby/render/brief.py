@@ -15,7 +15,7 @@ from boundby.claims.limits import limit
 from boundby.document import sentences, serving_document, view
 from boundby.document.blocks import clean, region_name, shorten
 from boundby.document.sentences import NOTE, not_captured
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import HARDLY, TWO_LINES
 from boundby.results.report import (
     Counters,

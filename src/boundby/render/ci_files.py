@@ -20,7 +20,7 @@ from msgspec import Struct
 from boundby.__about__ import __version__
 from boundby.document import sentences
 from boundby.document.blocks import clean, file_name, in_region
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, CROWD
 from boundby.results.comparison import GateResult
 from boundby.results.report import Finding, Report

@@ -17,7 +17,7 @@ from rich.text import Text
 from boundby.document.blocks import Segment, cells, shorten
 from boundby.model import units
 from boundby.model.causes import info
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import COLUMN, NARROW
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import HANDFUL
 from boundby.results.report import Report, Viewed
 

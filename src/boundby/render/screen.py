@@ -17,7 +17,7 @@ from boundby.document.blocks import clean, part_name, region_name
 from boundby.document.sentences import not_captured
 from boundby.document.view import Row, ShownAccount
 from boundby.model import units
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, COLUMN, GLANCE, HANDFUL, LEVELS, LIST, SLIGHT, SMALL, TABLE
 from boundby.model.units import LINE
 from boundby.render import terminal as parts

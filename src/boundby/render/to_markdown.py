@@ -24,7 +24,7 @@ from boundby.document.blocks import (
     shorten,
 )
 from boundby.model.causes import info
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import LABEL, NARROW
 from boundby.model.units import LONGEST_TOLD
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 from boundby.attribution.timeline import Timeline
 from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, is_any, ranked, unique
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import CLOCK_ERROR_NS, PLENTY, QUARTER, ROOM
 from boundby.native.passes import NONE
 from boundby.replay.streams import SWITCH_LIMIT_NS, StreamQueues

@@ -29,8 +29,8 @@ from boundby.model.arrays import (
     scattered,
     unique,
 )
-from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
+from boundby.model.late import expression
 from boundby.model.scale import CLOCK_ERROR_NS, HABIT, HALF, LAUNCH_NS, MANY, ROOM, SMALL, TENFOLD
 from boundby.native.passes import NONE
 from boundby.replay.events import Command, Edges, Events, Points

@@ -30,7 +30,7 @@ from boundby.__about__ import __version__
 from boundby.model import door
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import InputError
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.trace.facts import LATER as LATER
 from boundby.trace.facts import Mark
 

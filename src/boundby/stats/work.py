@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from boundby.attribution.timeline import Timeline, rows_in_windows
 from boundby.model.arrays import factorize, first_rows, group_sums, places, unique
-from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, find_gpu
 from boundby.model.intervals import NOTHING, nearest
+from boundby.model.late import expression
 from boundby.model.scale import TABLE
 from boundby.results.report import Counters, OperatorShape, Work
 from boundby.trace.tables import OpKind, Trace

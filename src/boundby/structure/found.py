@@ -33,8 +33,8 @@ from boundby.model.arrays import (
     ranked,
     unique,
 )
-from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, contains, union
+from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, CROWD, HABIT, NOTABLE, SMALL
 from boundby.structure.loop_detection import LEAST_LAUNCHES, DetectedLoop, find_loop
 from boundby.structure.steps import find_changes

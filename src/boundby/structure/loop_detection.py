@@ -17,7 +17,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.model.arrays import median, places, ranked, sorted_distinct, unique
-from boundby.model.once import once
+from boundby.model.late import once
 from boundby.model.scale import (
     HABIT,
     HALF,

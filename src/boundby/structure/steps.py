@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array, median, ranked
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, HALF_MORE, NOTABLE, SEVERAL, TENFOLD
 from boundby.trace.vocabulary.range_names import is_step
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from boundby.model.arrays import unique
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.trace.facts import ProgramEnd
 from boundby.trace.stacks import file_name
 from boundby.trace.tables import Trace

@@ -18,9 +18,8 @@ from msgspec.structs import replace
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, rows_of, unique
 from boundby.model.errors import InputError, OutOfBoundsError
-from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, Nesting, StepFunction, nest, union
-from boundby.model.once import once
+from boundby.model.late import expression, once
 from boundby.model.units import US
 from boundby.trace.vocabulary.python import Frame, engine_of, is_boundby, is_profiler, read_frame, sleeps_on
 

@@ -39,8 +39,8 @@ from boundby.model.arrays import (
     taken,
     unique,
 )
-from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, union
+from boundby.model.late import expression
 from boundby.trace.facts import (
     BROKEN_ROWS,
     EXPORT_INCOMPLETE,

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from boundby.rules import builtin as rules
-from boundby.rules.rule import GROUPS, Rule
-from boundby.rules.rule_pages import index, page
+from boundby.rules.rule import GROUPS, Rule, index, page
 
 RULES = rules.builtin()
 IDS = {rule.id for rule in RULES}

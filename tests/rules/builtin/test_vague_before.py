@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from boundby.evidence.launches import Part
 from boundby.results.report import Finding
-from boundby.rules.builtin._launches import launched
+from boundby.rules.builtin._operations import launched
 from boundby.simulate.instructions import (
     MS,
     US,

@@ -6,7 +6,7 @@ import zlib
 from pathlib import Path
 
 from boundby.model import door
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import PIECE_BYTES
 
 GZIP = b"\x1f\x8b"

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array, unique
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.units import FURTHEST_NS
 from boundby.native.passes import NUMBER, RAW, TEXT, JsonEvents
 from boundby.readers.sanitize import bounded

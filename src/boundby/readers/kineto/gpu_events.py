@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, factorize, unique
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import MOST_MEMBERS
 from boundby.readers.kineto.columns import (
     CALL,

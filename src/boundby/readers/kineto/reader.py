@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from boundby.model import door
 from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, median, merged, rows_of, unique
 from boundby.model.errors import InputError
-from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, nest
+from boundby.model.late import expression
 from boundby.model.scale import HALF, PIECE_BYTES
 from boundby.model.stage import Room
 from boundby.native.passes import EventScanner, JsonEvents, NotJsonError

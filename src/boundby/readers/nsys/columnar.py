@@ -27,7 +27,7 @@ from msgspec import Struct
 from boundby.model import door
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_any, is_even, joined, spread
 from boundby.model.errors import InputError, ToolError
-from boundby.model.once import once
+from boundby.model.late import once
 from boundby.native.passes import distinct_texts, texts_at
 from boundby.readers.nsys import COLUMN_FILES, export_kind
 from boundby.readers.nsys.database import Connection, Database, open_readonly

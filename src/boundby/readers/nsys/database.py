@@ -28,7 +28,7 @@ from boundby.model.arrays import MISSING as MISSING
 from boundby.model.arrays import Int32Array, Int64Array, spread
 from boundby.model.door import MOST_TEXT_BYTES
 from boundby.model.errors import InputError, UserError
-from boundby.model.once import once
+from boundby.model.late import once
 from boundby.model.scale import MOMENT_S, TENFOLD
 from boundby.model.units import LINE
 from boundby.readers.files import export_again, first_bytes, no_report

@@ -31,8 +31,8 @@ from boundby.model.arrays import (
     translated,
     unique,
 )
-from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING
+from boundby.model.late import expression
 from boundby.readers.nsys.database import Database, Reads, as_text
 from boundby.readers.nsys.identity import Identities, Indexes, process_key
 from boundby.readers.nsys.pages import Only, Since, decimals

@@ -9,7 +9,7 @@ from pathlib import PurePath
 import numpy as np
 from msgspec import Struct
 
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import LIST
 from boundby.readers.nsys import callchains, host_tables
 from boundby.readers.nsys.database import Database, Reads, as_text

@@ -14,7 +14,7 @@ from boundby.document.sentences import captured_by, not_captured
 from boundby.document.view import Row, select, window_total
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, HOST_MEANING, NOUN, CauseInfo, info
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, COLUMN, HARDLY, PAGE_ROWS, TABLE
 from boundby.model.scenarios import scenario_label
 from boundby.render import to_html

@@ -16,8 +16,8 @@ from boundby.evidence.host_idleness import Place, examples, host_pieces, place_a
 from boundby.evidence.initialization import progress_at, rest_from
 from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, is_even, merged
-from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, contains
+from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.units import count, duration, percent
 from boundby.results.report import CodeLine

@@ -12,11 +12,10 @@ from boundby.evidence.kernels import attention, elementwise_chains
 from boundby.evidence.launches import Part
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import HABIT, HALF, SMALL
 from boundby.model.units import count, duration, percent
-from boundby.rules.builtin._launches import launched
-from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.builtin._operations import KernelSet, launched
 from boundby.rules.rule import Match, Rule, Threshold
 
 _16_BITS = "In 16 bits (BF16, FP16) the flash kernel is chosen, in FP32 the memory-efficient one"

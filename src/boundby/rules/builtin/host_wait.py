@@ -23,12 +23,12 @@ from boundby.evidence.host_idleness import (
 from boundby.evidence.latecomers import MESSAGE_NAME, MOSTLY, Late, Messages, Sender, latecomer, messages, sender, who
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
-from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
+from boundby.model.late import expression
 from boundby.model.scale import HALF, NOTABLE
 from boundby.model.units import duration, duration_range, percent, size
 from boundby.model.units import place as place_of
-from boundby.rules.builtin._launches import ENOUGH
+from boundby.rules.builtin._operations import ENOUGH
 from boundby.rules.builtin._telling import fold, match, mostly_in, neighbours, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule
 from boundby.trace.stacks import StackSource

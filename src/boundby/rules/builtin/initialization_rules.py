@@ -39,8 +39,8 @@ from boundby.evidence.latecomers import MESSAGE_NAME
 from boundby.evidence.transfers import looks_like_a_model
 from boundby.model.arrays import group_sums, ranked, unique
 from boundby.model.causes import Cause
-from boundby.model.expressions import expression
 from boundby.model.intervals import union
+from boundby.model.late import expression
 from boundby.model.scale import HALF, MANY, MOST, NOTABLE, QUARTER, TENFOLD
 from boundby.model.units import count, counted, duration, percent, size
 from boundby.results.report import Example

@@ -24,8 +24,7 @@ from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, MOST, NEARLY_ALL, QUARTER
 from boundby.model.units import count, duration, percent, size
-from boundby.rules.builtin._launches import ENOUGH, LaunchSet, in_no_order, launched
-from boundby.rules.builtin._operations import CopySet
+from boundby.rules.builtin._operations import ENOUGH, CopySet, LaunchSet, in_no_order, launched
 from boundby.rules.rule import Match, Rule, Threshold
 
 # Why a CUDA graph does not hold them as they are.

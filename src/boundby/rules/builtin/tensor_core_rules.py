@@ -16,8 +16,8 @@ from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import is_training
 from boundby.model.causes import Cause
-from boundby.model.expressions import expression
 from boundby.model.gpus import find_gpu
+from boundby.model.late import expression
 from boundby.model.scale import HALF, NOTABLE
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet

@@ -12,7 +12,7 @@ from boundby.attribution.regions import ROOT
 from boundby.evidence.context import Rows, RuleContext
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import NOTABLE, QUARTER, SMALL
 from boundby.model.units import count, duration, percent, plural
 from boundby.results.report import Example

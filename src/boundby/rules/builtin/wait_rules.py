@@ -29,8 +29,8 @@ from boundby.evidence.waits import (
 )
 from boundby.model.arrays import median, pick, ranked
 from boundby.model.causes import Cause
-from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, expand
+from boundby.model.late import expression
 from boundby.model.scale import HABIT, HALF, LIST, MANY, NEARLY_ALL, NO_LAUNCH_NS, PLENTY, QUARTER
 from boundby.model.units import duration, size
 from boundby.results.report import Example

@@ -9,7 +9,7 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 
 # What calls of other makers are: most have a twin of CUDA that does the same and differs in nothing but its prefix
 # (AMD's hip, Moore Threads' musa, MetaX's mc). So have those of Intel's Unified Runtime, under other names.

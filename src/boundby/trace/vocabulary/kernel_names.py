@@ -7,7 +7,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import LABEL
 
 

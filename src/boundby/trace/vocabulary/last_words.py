@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import LIST, TWO_LINES
 from boundby.trace.stacks import is_user_python
 from boundby.trace.vocabulary.os import is_mpi

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 
 Sizes = tuple[int, ...]
 _BYTES_OF = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.model.scale import BUSY_NS
 
 # What an OS runtime call waits on. nsys records only calls that can block; those not named here (mmap, open,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.trace.facts import Diagnostic, Severity
 
 

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 
 from msgspec import Struct
 
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 from boundby.trace.vocabulary.os import SLEEPS
 
 _PLACE = expression(r"^(.+?)\((\d+)\): (.+)$", re.DOTALL)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from boundby.model.arrays import Int32Array
-from boundby.model.expressions import expression
+from boundby.model.late import expression
 
 # What servers of language models call their steps: kind, requests and tokens of vLLM's, SGLang's and TensorRT-LLM's
 # ranges; and the module that a layer's range names.
