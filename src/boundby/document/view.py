@@ -15,7 +15,7 @@ from boundby.document import measurements, sentences
 from boundby.document.blocks import FOLD_BELOW, First, Segment, clean, part_name, segments
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
-from boundby.model.scale import A_FEW_LINES, HALF, HALF_MORE, NEGLIGIBLE, RANKING, SLIGHT, TABLE, TENFOLD
+from boundby.model.scale import A_FEW_LINES, HALF, HALF_MORE, NEGLIGIBLE, NOTABLE, RANKING, SLIGHT, TABLE, TENFOLD
 from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
 
 MOST_RANGES = A_FEW_LINES  # of GPU numbers in a sentence
@@ -325,6 +325,7 @@ class Selection(Struct, frozen=True):
     min_share: float
     outside: Row | None  # what no range owns, where it is worth a line
     share_of: str = ""  # whose time the shares are of, where it is not that of one GPU or thread
+    on_the_host: str = ""  # that means are of the GPU, where ranges take another time
 
     @property
     def every_row(self) -> tuple[Row, ...]:
@@ -352,6 +353,7 @@ class Selection(Struct, frozen=True):
         return _filled(
             self.share_of if self.rows else "",
             self.uneven,
+            self.on_the_host,
             sentences.FOUND if any(row.region.found for row in self.rows) else "",
             f"{number} below {share} {verb} not shown{how}." if self.left_out else "",
         )
@@ -378,6 +380,18 @@ def uneven(rows: Sequence[Row]) -> str:
     return ""
 
 
+def on_the_host(report: Report, rows: Sequence[Row]) -> str:
+    """That ``MEAN TIME`` is of a GPU's time, with the largest region whose ranges take another time on the host; empty
+    where none does."""
+    judged = (row for row in rows if report.devices and row.is_judged and row.region.total_ns)
+    for row in sorted(judged, key=lambda row: -row.share):
+        gpu_ns, host_ns = sentences.each_ns(row.region), row.region.host.mean_ns
+        if abs(gpu_ns - host_ns) > NOTABLE * max(gpu_ns, host_ns):
+            mean = units.duration(round(host_ns))
+            return f"MEAN TIME: the GPU's; on the host, {row.label} takes {mean}."
+    return ""
+
+
 def select(report: Report, min_share: float | None = None) -> Selection:
     """Regions of at least ``min_share`` of the account, or of the host's time (hidden work has no account)."""
     threshold = max(NEGLIGIBLE if min_share is None else min_share, report.analysis.min_share)
@@ -390,12 +404,14 @@ def select(report: Report, min_share: float | None = None) -> Selection:
     root = next((region for region in report.regions if not region.path), None)
     outside = _outside(root, whole) if named and whole and root is not None else None
     is_paced = any(account.is_paced for account in accounts(report))
+    rows = tuple(replace(row, is_paced=is_paced) for row in _tree(named, shown))
     return Selection(
-        rows=tuple(replace(row, is_paced=is_paced) for row in _tree(named, shown)),
+        rows=rows,
         left_out=len(named) - len(shown),
         min_share=threshold,
         outside=outside if outside and outside.share >= threshold and outside.share > 0 else None,
         share_of=share_of(report),
+        on_the_host=on_the_host(report, rows),
     )
 
 

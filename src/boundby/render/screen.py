@@ -209,7 +209,8 @@ class _Regions(Struct, frozen=True):
             told.append("? after a bound: uncertain.")
         folded = "* stands for any number." if any(" *" in row.label or "_*" in row.label for row in rows) else ""
         saves = "SAVES UP TO: if the cause in BOUND BY were gone." if any(row.saves for row in rows) else ""
-        notes = (*told, folded, selection.share_of, saves, view.not_by_size(rows))
+        mean = view.on_the_host(self.report, rows)
+        notes = (*told, folded, selection.share_of, mean, saves, view.not_by_size(rows))
         told = [" ".join(filter(None, notes)), view.uneven(rows)]
         return [*lines, *(line for text in told for line in face.wrapped(text.strip(), style=DIM)), *self.notes]
 
