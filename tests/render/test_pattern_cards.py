@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from boundby import api
 from boundby.claims import patterns
 from boundby.claims.signs import SIGNS
-from boundby.document import diagnosis_document, pattern_cards
+from boundby.document import pattern_cards, report_document
 from boundby.document.blocks import Document
 from boundby.render import markdown, page, terminal, to_html, to_markdown, to_terminal
 from boundby.results.report import Report
@@ -29,7 +29,7 @@ def report() -> Report:
 
 @pytest.fixture(scope="module")
 def diagnosis(report: Report) -> Document:
-    return diagnosis_document.document(report)
+    return report_document.diagnosis(report)
 
 
 @pytest.mark.parametrize("key", patterns.KEYS)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.simulated.counterfactual import Case
 
 from boundby import api
-from boundby.claims import lookalikes, patterns
+from boundby.claims import patterns
 from boundby.render import markdown
 from boundby.results.report import Report
 from boundby.simulate.instructions import MS, US, Copy, Instruction, Launch, Loop, Range, Sync, Work, program
@@ -24,8 +24,8 @@ def _report(folder: Path, *step: Instruction) -> Report:
 
 @pytest.mark.parametrize("key", patterns.KEYS)
 def test_every_entry_of_a_page_has_a_row(key: str) -> None:
-    assert len(lookalikes.ROWS[key]) == len(patterns.entries(key, patterns.NOT_PART))
-    assert any(lookalikes.ROWS[key])
+    assert len(patterns.LOOKALIKES[key]) == len(patterns.entries(key, patterns.NOT_PART))
+    assert any(patterns.LOOKALIKES[key])
 
 
 def test_a_compute_bound_program_that_copies_much_may_be_bound_by_the_link(tmp_path: Path) -> None:

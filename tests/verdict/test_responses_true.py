@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from boundby import api
 from boundby.claims import counted, first_responses
-from boundby.claims.subject import Subject, Told
+from boundby.claims.counted import Subject, Told
 from boundby.cli.main import main as cli
 from boundby.document import sentences, view
 from boundby.document.sentences import window

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from boundby.claims.because import because
 from boundby.claims.bound import BoundCase, Decision, decide
-from boundby.claims.checklist import Signs, checklist
+from boundby.claims.signs import Signs, checklist
 from boundby.claims.verdict import judge
 from boundby.model.causes import BOUNDS, BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.results.report import ApiCalls, Check, Copies, Gaps, Syncs

@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from boundby.claims import lookalikes, patterns
-from boundby.claims.counted import COUNTED, INPUT
+from boundby.claims import patterns
+from boundby.claims.counted import BOUGHT, COUNTED, FOUND, INPUT, NOTHING, UNNUMBERED, Subject, Told, rules, weight
 from boundby.claims.doubt import SYNC_EVENTS
 from boundby.claims.laws import ClaimedSaving, Wholes
 from boundby.claims.signs import card, card_of_host
-from boundby.claims.subject import BOUGHT, FOUND, NOTHING, UNNUMBERED, Subject, Told, rules, weight
 from boundby.claims.summary import span_of_work
 from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import CannotCheckError, RuleContext, once
@@ -72,7 +71,7 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
     part, is_of_host = subject.part, not subject.context.timeline.devices
     if isinstance(part, RegionReport) and is_of_host:
         return tuple(card_of_host(bound, part) for bound in described), made
-    cards = tuple(replace(card(bound, part), lookalikes=lookalikes.of(bound, part)) for bound in described)
+    cards = tuple(replace(card(bound, part), lookalikes=patterns.lookalikes(bound, part)) for bound in described)
     return (replace(cards[0], notes=notes), *cards[1:]) if cards else (), made
 
 

@@ -27,12 +27,11 @@ from boundby.claims.bound import (
     staying_ns,
     unshown_sleep_ns,
 )
-from boundby.claims.checklist import Signs, checklist
 from boundby.claims.confidence import MUCH_UNWOKEN
 from boundby.claims.doubt import CHANCE, LITTLE
 from boundby.claims.laws import Claim, up_to, without
-from boundby.claims.one_time import judge_steady, once, split
-from boundby.claims.phases import find_phases
+from boundby.claims.phases import find_phases, judge_steady, one_time_parts, split_off_steady
+from boundby.claims.signs import Signs, checklist
 from boundby.claims.verdict import judge
 from boundby.model import stage
 from boundby.model.arrays import unique
@@ -204,7 +203,7 @@ def _device(
     verdict = judge(case)
     part = partial(_part_of, case, launching.thread)
     of_parts = predictor if verdict.decided_by == "replay" and (row.savings or replayed.undelayed) else None
-    steps = split(timeline, device)
+    steps = split_off_steady(timeline, device)
     signs = Signs(case, row.activity["gaps"], launching.utilization, staging(timeline, chosen))
     idle_ns = row.activity["gaps"].total_ns
     facts = row.told(case, verdict, figures.communication.of_device.get(device.index))
@@ -222,7 +221,7 @@ def _device(
         clock_shift_ns=device.shift.shift_ns,
         phases=find_phases(timeline, device, case, verdict, of_parts, part),
         steady=judge_steady(timeline, device, steps, of_parts, part) if steps and steps.is_judged else None,
-        one_time=once(timeline, device, steps) if steps else (),
+        one_time=one_time_parts(timeline, device, steps) if steps else (),
         doubts=replayed.doubts.get(device.index, ()),
         memory=figures.memory.of_device.get(device.index),
         counters=figures.counters.of_device.get(device.index),

@@ -40,12 +40,12 @@ def diagnose(report: Path, format_name: str | None, output: Path | None, options
     boundby diagnose trace.json.gz -o report.md
     """
     from boundby import api
-    from boundby.document.diagnosis_document import document
+    from boundby.document.report_document import diagnosis
 
     target = console.destination(format_name, output, console.DOCUMENT_FORMATS, view, [report])
     with view.progress() as progress:
         analysed = api.analyze(report, with_rule_config(options), progress=progress)
-    target.show(analysed, document)
+    target.show(analysed, diagnosis)
     return Exit.OK
 
 

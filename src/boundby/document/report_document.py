@@ -1,4 +1,5 @@
-"""What a report says below its accounts, regions and findings, as sections of a document."""
+"""A report below its accounts, regions and findings, as sections of a document; and its diagnosis, as one of its
+own."""
 
 from __future__ import annotations
 
@@ -6,15 +7,22 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from boundby.document import measurements, pattern_cards, sentences, view
+from boundby.document import measurements, pattern_cards, report_document, sentences, view
 from boundby.document.blocks import (
+    Bar,
+    Bars,
     Column,
+    Document,
     Entries,
     Entry,
+    Facts,
+    Heading,
+    Legend,
     Paragraph,
     Section,
     Span,
     Table,
+    Verbatim,
     entries,
     region_name,
     section,
@@ -217,3 +225,51 @@ def _gaps(report: Report) -> Iterator[Section]:
         Paragraph(f"Not read: {unread}." if unread else "", "faint"),
         id="not-captured",
     )
+
+
+_REGIONS = (
+    Column("region", lambda row: Span(region_name(row.region.path), "code")),
+    Column("share", lambda row: units.percent(row.share), right=True),
+    Column("pattern", lambda row: row.bound),
+    Column("up to", lambda row: row.saves, right=True),
+    Column("because", lambda row: row.because, prose=True),
+)
+
+
+def diagnosis(report: Report) -> Document:
+    """All of it: the verdict, each pattern with its parts, where it is, what each cost is worth, what is missing."""
+    accounts = view.accounts(report)
+    named = {region.path for region in pattern_cards.regions(report)}
+    rows = tuple(row for row in view.select(report, 0.0).rows if row.region.path in named)
+    every = report_document.sections(report)
+    return Document(
+        " ".join(str(headline) for headline, _ in view.summaries(accounts)) or sentences.NOTHING,
+        tuple(_opening(report, accounts)),
+        (
+            *(Section(part.title, part.blocks, part.id, part.short) for part in pattern_cards.sections(report)),
+            *section("Where", Table(_REGIONS, rows), id="where"),
+            *(part for part in every if part.id in ("what-if", "not-captured")),
+        ),
+    )
+
+
+def _opening(report: Report, accounts: Sequence[ShownAccount]) -> Iterator[object]:
+    """The verdict, why, what was analysed, and the account."""
+    ended = sentences.end_above(report)
+    if ended is not None:
+        yield Heading(str(ended.headline))
+        yield Verbatim("\n".join(ended.lines), "The program's own words")
+        yield from map(Paragraph, ended.told)
+    if not accounts:
+        yield Heading(sentences.NOTHING)
+    for headline, sure in view.summaries(accounts):
+        yield Heading(str(headline))
+        yield Paragraph(f"{sure.capitalize()}." if sure and len(accounts) > 1 else "", "faint")
+    yield Facts((Span(sentences.what_ran(report), "code"), *sentences.circumstances(report)))
+    for account in accounts[:MOST_DEVICES]:
+        name = f"{account.name}: " if len(accounts) > 1 else ""
+        for text in (*account.told, *account.doubts):
+            yield Paragraph(f"{name}{text}")
+    yield Bars(tuple(Bar(account.parts, word=account.name) for account in accounts[:MOST_DEVICES] if account.parts))
+    yield Legend(tuple(dict.fromkeys(part.cause for account in accounts for part in account.parts)))
+    yield from report_document.warnings(report)

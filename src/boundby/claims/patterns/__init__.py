@@ -1,8 +1,10 @@
-"""What each pattern looks like and what to try first: one page a bound, which ``boundby explain`` shows too.
+"""What each pattern looks like, what to try first, and what only looks like it: one page a bound, which ``boundby
+explain`` shows too.
 
 A page is Markdown: the title, a picture (lanes of host and device over time), and the parts of a pattern: context,
-problem, trade-offs, what bounds the program next, and false alarms. Its "Classic
-signs" are rows of `boundby.claims.signs`, its "First responses" rows of `boundby.rules.remedies`.
+problem, trade-offs, what bounds the program next, and false alarms. Its "Classic signs" are rows of
+`boundby.claims.signs`, its "First responses" rows of `boundby.rules.remedies`. What tells a false alarm from the
+pattern is a row of `LOOKALIKES`, as the classic signs are: where it is not as usual, the other thing may be what it is.
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ from string import Template
 
 from msgspec import Struct
 
-from boundby.claims.signs import SIGNS
-from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, NOUN, REMOVABLE, SHORT_LABEL
+from boundby.claims import signs
+from boundby.claims.signs import SIGNS, Between, Part, SignOf, known, share
+from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, NOUN, REMOVABLE, SHORT_LABEL, Cause
+from boundby.model.scale import HALF, MOST, NEARLY_ALL, NOTABLE, QUARTER, SMALL
+from boundby.results.report import Lookalike
 from boundby.rules import remedies
 from boundby.rules.remedies import Remedy
 
@@ -128,3 +133,103 @@ def named(word: str) -> PatternPage | None:
     plain = word.lower().strip(" .?")
     key = _LETTERS.get(word) or ALIASES.get(plain, plain.replace("-", "_").replace(" ", "_"))
     return pattern(key) if key in PAGES else None
+
+
+#: As the nsys tables and PyTorch's profiler name copies that use no link to the host.
+_BETWEEN_DEVICES = ("DtoD", "PtoP")
+
+
+def _exposed(part: Part) -> Between | None:
+    return None if part.exposed_by_waits_ns is None else known(part.exposed_by_waits_ns / signs.total(part))
+
+
+def _waiting_for_a_core(part: Part) -> Between | None:
+    """Where it is not on record when threads ran, nobody can tell."""
+    return None if part.cpu_utilization is None else known(part.preempted_ns / signs.total(part))
+
+
+def _in_graphs(part: Part) -> Between | None:
+    graphs = part.graphs
+    return known(graphs.total_ns / signs.total(part) if graphs else 0.0)
+
+
+def _small_copies(part: Part) -> Between | None:
+    number = sum(copied.count for copied in part.memcpy.values())
+    return known(sum(copied.small_count for copied in part.memcpy.values()) / number) if number else None
+
+
+def _between_devices(part: Part) -> Between | None:
+    whole = sum(copied.total_ns for copied in part.memcpy.values())
+    own = sum(copied.total_ns for key, copied in part.memcpy.items() if key in _BETWEEN_DEVICES)
+    return known(own / whole) if whole else None
+
+
+def _of_managed(part: Part) -> Between | None:
+    """Of the bytes copied, those of managed memory."""
+    whole = sum(copied.bytes for copied in part.memcpy.values())
+    kinds = [(kind, size) for part_name in part.memcpy.values() for kind, size in part_name.by_memory.items()]
+    return known(sum(size for kind, size in kinds if "managed" in kind) / whole) if whole else None
+
+
+_CORES = SignOf("ready and without a core", _waiting_for_a_core, high=SMALL)
+_INIT = SignOf("idle for initialization", share(Cause.INIT), high=NOTABLE)
+_LONG = SignOf("idle time in gaps over 100 us", signs.long_gaps, HALF)
+
+#: By the pattern's key, in the order of its page; None: nothing in a trace of one process tells.
+LOOKALIKES: Mapping[str, tuple[SignOf | None, ...]] = {
+    "gpu_compute": (
+        SignOf("SMs active while busy", signs.active, HALF),
+        SignOf("communication alone", share(Cause.GPU_COMM), high=NOTABLE),
+        SignOf("copies alone", share(Cause.GPU_COPY), high=NOTABLE),
+        SignOf("in CUDA graphs without their kernels", _in_graphs, high=NOTABLE),
+        None,
+    ),
+    "cuda_api": (
+        SignOf("idle for host code", share(Cause.CPU), high=QUARTER),
+        _CORES,
+        _INIT,
+        SignOf("GPU busy", signs.busy, high=NEARLY_ALL),
+    ),
+    "sync": (
+        SignOf("idle because of syncs", _exposed, SMALL),
+        SignOf("idle for host code", share(Cause.CPU), high=QUARTER),
+        SignOf("copies alone", share(Cause.GPU_COPY), high=NOTABLE),
+    ),
+    "cpu": (
+        SignOf("launching thread at work", signs.own_work, MOST),
+        _LONG,
+        _CORES,
+        _INIT,
+        SignOf("not on record", share(Cause.UNATTRIBUTED), high=QUARTER),
+    ),
+    "host_blocked": (
+        SignOf("GPU busy", signs.busy, high=MOST),
+        _CORES,
+        SignOf("idle for host code and initialization", share(Cause.CPU, Cause.INIT), high=QUARTER),
+        None,
+    ),
+    "gpu_copy": (
+        SignOf("copies alone", share(Cause.GPU_COPY), NOTABLE),
+        SignOf("copies of at most 1 KiB", _small_copies, high=MOST),
+        SignOf("copy time inside or between GPUs", _between_devices, high=HALF),
+        SignOf("bytes of managed memory", _of_managed, high=HALF),
+    ),
+    "gpu_comm": (
+        None,
+        SignOf("communication alone", share(Cause.GPU_COMM), NOTABLE),
+        SignOf("copy time inside or between GPUs", _between_devices, high=HALF),
+    ),
+    "init": (
+        SignOf("idle for initialization", share(Cause.INIT), NOTABLE),
+        None,
+        None,
+        None,
+    ),
+}
+
+
+def lookalikes(pattern: str, part: Part) -> tuple[Lookalike, ...]:
+    """Those of one pattern that something measured can tell from it."""
+    texts = entries(pattern, NOT_PART)
+    rows = zip(texts, LOOKALIKES[pattern], strict=True)
+    return tuple(Lookalike(text, row.of(part)) for text, row in rows if row is not None)
