@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from boundby.capture.launcher import Note, complaints, launcher_environment, read_notes
+from boundby.capture.launcher.program import when_imported
 from boundby.capture.nsys import Nsys
 from boundby.trace.stacks import LINE_MARK
 from tests.support.nsys import REPOSITORY
@@ -111,7 +113,7 @@ def test_a_program_without_torch_sees_no_difference(place: Place, how: str) -> N
     with_it, without = place.run(*arguments), place.run(*arguments, launched=False)
     assert with_it.stderr == without.stderr == ""
     told, expected = json.loads(with_it.stdout), json.loads(without.stdout)
-    assert told.pop(3) == ["_boundby_launcher", "_boundby_launcher.watch"]
+    assert told.pop(3) == ["_boundby_launcher"]
     assert expected.pop(3) == []
     assert told == expected
     assert told[3] == "their own"
@@ -296,7 +298,7 @@ def test_emit_nvtx_waits_for_cuda_and_makes_way(monkeypatch: pytest.MonkeyPatch)
     """On a CPU, with a CUDA build's parts put in."""
     import torch
 
-    from boundby.capture.launcher.program.operator_ranges import EmitNvtx, choose
+    from boundby.capture.launcher.program.torch_ranges import EmitNvtx, choose
 
     done: list[str] = []
     state = {"cuda": False}
@@ -364,3 +366,14 @@ def test_nothing_of_it_needs_more_than_the_standard_library() -> None:
             if line.strip().startswith(("import ", "from ")):
                 name = line.split()[1]
                 assert name.startswith((".", "boundby.annotate")) or name.split(".")[0] in sys.stdlib_module_names, line
+
+
+def test_all_who_wait_for_a_module_are_called_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "waited_for.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    called: list[str] = []
+    when_imported("waited_for", lambda: called.append("first"))
+    when_imported("waited_for", lambda: called.append("second"))
+    importlib.import_module("waited_for")
+    when_imported("waited_for", lambda: called.append("late"))
+    assert called == ["first", "second", "late"]

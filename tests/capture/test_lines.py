@@ -93,7 +93,7 @@ def seen_from(*calls: tuple[str, str]) -> list[tuple[str, str]]:
 
 
 def test_what_boundby_does_in_the_program_is_no_line_of_it() -> None:
-    torch, ours = "/x/site-packages/torch/_ops.py", "/home/me/boundby/capture/launcher/program/operator_ranges.py"
+    torch, ours = "/x/site-packages/torch/_ops.py", "/home/me/boundby/capture/launcher/program/torch_ranges.py"
     assert seen_from(("train", "/p/train.py"), ("call", torch), ("dispatch", ours)) == [
         ("call", "_ops.py"),
         ("train", "train.py"),

@@ -70,7 +70,7 @@ def test_a_library_of_models_or_servers_is_named(file: str, library: str) -> Non
     assert library_of(file) == library
 
 
-@pytest.mark.parametrize("room", ["annotate/ranges.py", "capture/launcher/program/operator_ranges.py"])
+@pytest.mark.parametrize("room", ["annotate/ranges.py", "capture/launcher/program/torch_ranges.py"])
 def test_boundby_is_no_code_of_the_user(room: str) -> None:
     for file in (f"/home/me/src/boundby/{room}", f"boundby/{room}"):
         assert not is_user_python(file)

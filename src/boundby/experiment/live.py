@@ -25,11 +25,11 @@ from boundby.capture.launcher import INJECTED
 from boundby.capture.nsys import handling
 from boundby.capture.recording import check_program
 from boundby.experiment import judgement, planning
-from boundby.experiment.inside import FOLDER_VARIABLE, SETTINGS_VARIABLE, feeds, trial
+from boundby.experiment.inside import FOLDER_VARIABLE, SETTINGS_VARIABLE, training_loop, trial
 from boundby.experiment.inside.conductor import CACHED, END, Conductor, FolderPlanner
 from boundby.experiment.inside.delayed_device import DelayedDevice, SpinningCuda
 from boundby.experiment.inside.ledger import Ledger
-from boundby.experiment.inside.step_sources import ANNOTATED
+from boundby.experiment.inside.training_loop import ANNOTATED
 from boundby.experiment.judgement import promised_ns, told_source
 from boundby.experiment.planning import Block, BlockPlan, ExperimentError, compare, read_block, student_quantile
 from boundby.model import door
@@ -385,7 +385,7 @@ def _batches(loader: Iterable[Any], conductor: Conductor) -> Iterator[Any]:
         is_torch = any(kind.__name__ == "_BaseDataLoaderIter" for kind in type(items).__mro__)
         none = object()
         batch = none
-        for batch in items if is_torch else feeds.Feed(items, conductor):
+        for batch in items if is_torch else training_loop.Feed(items, conductor):
             yield batch
         if batch is none:
             return
@@ -415,12 +415,12 @@ class _Refused(BaseException):
 @contextlib.contextmanager
 def _hooked_up(conductor: Conductor, folder: str) -> Iterator[None]:
     """torch's loaders, for as long as the experiment lasts; workers that are started anew find the folder."""
-    kept = [(kind, name, vars(kind)[name]) for kind, name in feeds.hooked()]
+    kept = [(kind, name, vars(kind)[name]) for kind, name in training_loop.hooked()]
     changed = environment(os.environ, folder, Wanted(()))
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", FOLDER_VARIABLE)}
     try:
         os.environ.update({name: changed[name] for name in before})
-        feeds.hook_up(conductor, lambda name, action: action() if name in sys.modules else None)
+        training_loop.hook_up_loaders(conductor, lambda name, action: action() if name in sys.modules else None)
         yield
     except _Refused as refused:
         raise refused.args[0] from None

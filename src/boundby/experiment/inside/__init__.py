@@ -20,7 +20,7 @@ def begin(folder: str, when_imported: WhenImported) -> None:
     import json
     import os
 
-    from . import delayed_device, feeds, step_sources, trial
+    from . import delayed_device, training_loop, trial
     from .conductor import Conductor, FolderPlanner
     from .ledger import Ledger
 
@@ -29,7 +29,7 @@ def begin(folder: str, when_imported: WhenImported) -> None:
     conductor = Conductor(ledger, FolderPlanner(ledger), ends_program=not settings.get("run_on"))
     conductor.kept.is_wanted = bool(settings.get("kept"))
     delayed_device.conductors.append(conductor)
-    step_sources.hook_up(conductor, when_imported)
-    feeds.hook_up(conductor, when_imported)
+    training_loop.hook_up_steps(conductor, when_imported)
+    training_loop.hook_up_loaders(conductor, when_imported)
     if "remedy" in settings:
         trial.hook_up(conductor, when_imported, settings["remedy"])

@@ -21,8 +21,7 @@ def _hook_up() -> None:
     if notes:
         launcher.wait_for_torch(notes)
     if folder:
-        when_imported = __import__("_boundby_launcher.watch", fromlist=["watch"]).when_imported
-        _load("_boundby_experiment", "..", "..", "..", "experiment", "inside").begin(folder, when_imported)
+        _load("_boundby_experiment", "..", "..", "..", "experiment", "inside").begin(folder, launcher.when_imported)
 
 
 def _load(name: str, *place: str) -> "Any":

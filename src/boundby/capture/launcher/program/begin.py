@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .watch import when_imported
+from . import when_imported
 
 #: The folder of the boundby that profiles, which the program's own Python need not have installed.
 BOUNDBY = Path(__file__).resolve().parents[3]
@@ -44,23 +44,22 @@ def _hook_up(torch: Any, outcome: dict[str, str], notes: str) -> None:
         return
     from boundby.annotate import backend
 
-    from . import operator_ranges
-    from .module_ranges import AllModuleRanges
+    from . import torch_ranges
 
     outcome["ranges"] = backend()
     if outcome["ranges"] == "none":
         return
     if "collectives" in wanted:
-        when_imported("torch.distributed", operator_ranges.mark_collectives)
+        when_imported("torch.distributed", torch_ranges.mark_collectives)
     if "operators" not in wanted:
         return
-    operators = operator_ranges.choose(torch)
+    operators = torch_ranges.choose(torch)
     outcome["operators"] = operators.name
-    AllModuleRanges(torch, operators).hook_up()
+    torch_ranges.AllModuleRanges(torch, operators).hook_up()
     if operators.name != "emit_nvtx" and outcome["ranges"] == "nvtx":
-        when_imported("torch.autograd.profiler", operator_ranges.mark_record_functions)
-    when_imported("torch.utils.data.dataloader", lambda: operator_ranges.mark_loaders(operators))
-    when_imported("torch.optim.optimizer", operator_ranges.mark_optimizers)
+        when_imported("torch.autograd.profiler", torch_ranges.mark_record_functions)
+    when_imported("torch.utils.data.dataloader", lambda: torch_ranges.mark_loaders(operators))
+    when_imported("torch.optim.optimizer", torch_ranges.mark_optimizers)
 
 
 def _begin_lines(torch: Any) -> None:

@@ -1,35 +1,200 @@
-"""Loaders: torch's DataLoader (main thread, workers, a thread of the program), and any iterable that was named as one.
+"""The program's loop, as the experiment hooks into it: where its steps begin, and its loaders.
 
-A batch is delayed where it is fetched. Before a block a loader runs empty: what it would ask for is put aside (the
-sampler is asked as ever, so that random numbers are drawn in the same order) and asked for at once when the block is
-begun. No worker is ever paused. A loader on a thread of its own waits before it fetches the next item until the steps
-starve.
+Steps begin by the program's own words (``boundby.annotate.steps``, ``ProfilerStep``, NVTX ranges), by its optimizer or
+by its loader. Loaders are torch's DataLoader (main thread, workers, a thread of the program), and any iterable that was
+named as one. A batch is delayed where it is fetched. Before a block a loader runs empty: what it would ask for is put
+aside (the sampler is asked as ever, so that random numbers are drawn in the same order) and asked for at once when the
+block is begun. No worker is ever paused. A loader on a thread of its own waits before it fetches the next item until
+the steps starve.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from .conductor import Conductor, Moment, now, since, sleep
+from .conductor import BETWEEN, END, Conductor, Moment, now, since, sleep
+from .delayed_device import SpinningCuda
 from .ledger import Batch
-from .step_sources import LOADER
+
+ANNOTATED, PROFILER, OPTIMIZER, LOADER, NVTX = "annotate.steps", "ProfilerStep", "optimizer", "loader", "nvtx:"
+_DIGITS = re.compile(r"\d+")
+MOST_NAMES = 200
+
+
+def hook_up_steps(conductor: Conductor, when_imported: Any) -> None:
+    """Whatever tells where steps begin, as soon as the program imports it."""
+    when_imported("nvtx", lambda: _hook_nvtx(conductor))
+    when_imported("torch.cuda.nvtx", lambda: _hook_torch_nvtx(conductor))
+    when_imported("torch.profiler.profiler", lambda: _hook_profiler(conductor))
+    when_imported("torch.optim.optimizer", lambda: _hook_optimizers(conductor))
+    when_imported("boundby.annotate.ranges", lambda: _hook_annotated_steps(conductor))
+    when_imported("torch.cuda", lambda: _hook_device(conductor))
+
+
+class _Ranges:
+    """The NVTX ranges that are open on each thread: names with numbers folded, and how deep they lie."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        self._conductor = conductor
+        self._open = threading.local()
+        self._names: set[str] = set()
+
+    def push(self, name: str) -> None:
+        stack = self._stack()
+        source = f"{NVTX}{len(stack)}:{_DIGITS.sub('*', name)}"
+        stack.append(source)
+        if source in self._names or len(self._names) < MOST_NAMES:
+            self._names.add(source)
+            self._conductor.boundary(source)
+
+    def pop(self) -> None:
+        stack = self._stack()
+        if stack and stack.pop() == self._conductor.source:
+            self._conductor.place(END)
+
+    def _stack(self) -> list[str]:
+        if not hasattr(self._open, "names"):
+            self._open.names = []
+        names: list[str] = self._open.names
+        return names
+
+
+def _hook_nvtx(conductor: Conductor) -> None:
+    nvtx: Any = sys.modules["nvtx"]
+    ranges = _Ranges(conductor)
+
+    class annotate(nvtx.annotate):  # type: ignore[misc, name-defined, unused-ignore]  # noqa: N801
+        def __init__(self, message: Any = None, *args: Any, **kwargs: Any) -> None:
+            super().__init__(message, *args, **kwargs)
+            self._boundby_name = "" if message is None else str(message)
+
+        def __enter__(self) -> Any:
+            ranges.push(self._boundby_name)
+            return super().__enter__()
+
+        def __exit__(self, *raised: Any) -> Any:
+            ranges.pop()
+            return super().__exit__(*raised)
+
+        def __call__(self, function: Any) -> Any:
+            marked = super().__call__(function)
+            name = self._boundby_name or function.__name__
+
+            @functools.wraps(function)
+            def inner(*args: Any, **kwargs: Any) -> Any:
+                ranges.push(name)
+                try:
+                    return marked(*args, **kwargs)
+                finally:
+                    ranges.pop()
+
+            return inner
+
+    annotate.__qualname__ = annotate.__name__ = "annotate"
+    _replace_ranges(nvtx, ranges, ("push_range", "pop_range"))
+    nvtx.annotate = annotate
+
+
+def _hook_torch_nvtx(conductor: Conductor) -> None:
+    _replace_ranges(sys.modules["torch.cuda.nvtx"], _Ranges(conductor), ("range_push", "range_pop"))
+
+
+def _replace_ranges(module: Any, ranges: _Ranges, names: tuple[str, str]) -> None:
+    push, pop = (getattr(module, name) for name in names)
+
+    @functools.wraps(push)
+    def pushed(message: Any = None, *args: Any, **kwargs: Any) -> Any:
+        ranges.push("" if message is None else str(message))
+        return push(message, *args, **kwargs)
+
+    @functools.wraps(pop)
+    def popped(*args: Any, **kwargs: Any) -> Any:
+        ranges.pop()
+        return pop(*args, **kwargs)
+
+    setattr(module, names[0], pushed)
+    setattr(module, names[1], popped)
+
+
+def _hook_profiler(conductor: Conductor) -> None:
+    kind: Any = sys.modules["torch.profiler.profiler"].profile
+    step = kind.step
+
+    @functools.wraps(step)
+    def stepped(self: Any) -> Any:
+        result = step(self)
+        conductor.boundary(PROFILER)
+        return result
+
+    kind.step = stepped
+
+
+def _hook_optimizers(conductor: Conductor) -> None:
+    module: Any = sys.modules["torch.optim.optimizer"]
+    torch: Any = sys.modules["torch"]
+    first: list[int] = []
+
+    def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            conductor.place(BETWEEN)
+
+    def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        conductor.place(END)
+        if not first:
+            first.append(id(optimizer))
+        if first[0] == id(optimizer):  # of several, the first one's steps are the program's
+            conductor.boundary(OPTIMIZER)
+
+    module.register_optimizer_step_pre_hook(before)
+    module.register_optimizer_step_post_hook(after)
+
+
+def _hook_annotated_steps(conductor: Conductor) -> None:
+    iteration: Any = sys.modules["boundby.annotate.ranges"]
+    tell = iteration._tell_profiler
+
+    @functools.wraps(tell)
+    def told() -> None:
+        tell()
+        conductor.boundary(ANNOTATED)
+
+    iteration._tell_profiler = told
+
+
+def _hook_device(conductor: Conductor) -> None:
+    """CUDA is the device once the program itself has started it."""
+    cuda: Any = sys.modules["torch.cuda"]
+    begin = cuda._lazy_init
+
+    @functools.wraps(begin)
+    def started() -> Any:
+        result = begin()
+        if conductor.device is None and cuda.is_initialized():
+            conductor.device = SpinningCuda(sys.modules["torch"])
+        return result
+
+    cuda._lazy_init = started
+
 
 #: How long a thread's loader sleeps between two looks whether the steps starve.
 LOOK_S = 0.0005
 WORKERS, DIRECT = "workers", "direct"
 
 
-def hook_up(conductor: Conductor, when_imported: Any) -> None:
+def hook_up_loaders(conductor: Conductor, when_imported: Any) -> None:
     """All loaders of this process, and the fetching in a worker, if that is what it is."""
     when_imported("torch.utils.data._utils.fetch", lambda: _hook_fetchers(conductor))
     when_imported("torch.utils.data.dataloader", lambda: _hook_loaders(conductor))
-    when_imported("boundby.annotate.ranges", lambda: _hook_annotated(conductor))
+    when_imported("boundby.annotate.ranges", lambda: _hook_annotated_feeds(conductor))
 
 
 def _hook_fetchers(conductor: Conductor) -> None:
@@ -39,7 +204,7 @@ def _hook_fetchers(conductor: Conductor) -> None:
 
 
 def hooked() -> list[tuple[Any, str]]:
-    """The classes of torch, if it is there, and the names in them that `hook_up` replaces."""
+    """The classes of torch, if it is there, and the names in them that `hook_up_loaders` replaces."""
     fetch: Any = sys.modules.get("torch.utils.data._utils.fetch")
     loader: Any = sys.modules.get("torch.utils.data.dataloader")
     if fetch is None or loader is None:
@@ -243,7 +408,7 @@ class Feed:
         return item
 
 
-def _hook_annotated(conductor: Conductor) -> None:
+def _hook_annotated_feeds(conductor: Conductor) -> None:
     """``annotate_loader`` says what the loader is."""
     iteration: Any = sys.modules["boundby.annotate.ranges"]
     marked = iteration._marked_items
