@@ -15,7 +15,7 @@ from boundby.model.scale import HALF, LIST, SMALL, TENFOLD
 from boundby.model.units import duration
 from boundby.results.report import FirstResponse, NoGpuWork, RegionReport, Verdict
 from boundby.results.serving_report import STEP_KINDS, ServingReport, ServingSteps, StepBudget, StepPhase
-from boundby.stats.serving_times import MeasuredSteps, measure_steps
+from boundby.stats.step_times import MeasuredSteps, measure_steps
 from boundby.trace.vocabulary.range_names import is_found_step, without_layer
 
 #: The quantile by which latencies of servers are promised and compared: their p99.

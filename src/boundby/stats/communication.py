@@ -24,7 +24,7 @@ from boundby.model.scale import TABLE
 from boundby.model.units import FURTHEST_NS
 from boundby.results.report import CollectiveSize, Communication
 from boundby.stats.instances import KEPT, ByPlace, evenly, quantiles, with_ancestors
-from boundby.stats.program_steps import program_steps, step_of
+from boundby.stats.step_times import program_steps, step_of
 from boundby.trace.tables import OpKind
 
 Int = npt.NDArray[np.int64]

@@ -37,7 +37,7 @@ from boundby.stats.device_figures import (
 )
 from boundby.stats.host import HostFigures, calls_of_devices, host_figures, meanwhile
 from boundby.stats.instances import ByPlace, InstanceFigures, instance_figures
-from boundby.stats.program_steps import MeasuredPace, steps_by_parts
+from boundby.stats.step_times import MeasuredPace, steps_by_parts
 from boundby.stats.work import backward_kernels, operators_by_shape, worked_calls, works
 
 Int = npt.NDArray[np.int64]

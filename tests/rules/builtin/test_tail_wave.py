@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boundby.results.report import Finding
-from boundby.rules.builtin.shape_rules import TAIL_WAVE
+from boundby.rules.builtin.kernel_rules import TAIL_WAVE
 from boundby.simulate.instructions import US, Launch, Loop, Range, Sync, program
 from tests.rules.builtin.case_tail_wave import SGEMM, kernels
 from tests.rules.builtin.hardware import elementwise, on_gpu
