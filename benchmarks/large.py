@@ -37,7 +37,7 @@ import json, os, resource, sys, time
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the command line has it
 from boundby.api import Analysis
 from boundby.model import stage
-stage.keep_freed()
+stage.own_process()
 steps, before = {"start": time.process_time()}, time.process_time()
 analysis = Analysis(sys.argv[1])
 for step in ("trace", "timeline", "stats", "predictor", "replayed", "devices", "regions", "report", "plot_data"):

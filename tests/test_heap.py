@@ -20,6 +20,7 @@ def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
 
+stage.own_process()
 stage.keep_freed()
 before = resident()
 hole = np.ones(8_000_000)
@@ -36,4 +37,13 @@ def test_memory_of_arrays_that_are_gone_is_kept() -> None:
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())
+    monkeypatch.setitem(stage._process, "is_own", True)
     stage.keep_freed()
+
+
+def test_memory_of_a_process_of_others_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(ctypes, "CDLL", asked.append)
+    monkeypatch.setitem(stage._process, "is_own", False)
+    stage.keep_freed()
+    assert not asked

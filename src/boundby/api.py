@@ -21,7 +21,7 @@ from boundby.model.arrays import MISSING, unique
 from boundby.model.errors import OutOfBoundsError, SelectionError, UserError
 from boundby.model.scale import NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.scenarios import SCENARIOS
-from boundby.model.stage import SHARE_OF_MACHINE, Room, machine_bytes, stage
+from boundby.model.stage import SHARE_OF_MACHINE, Room, keep_freed, machine_bytes, stage
 from boundby.model.units import duration
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
@@ -138,6 +138,7 @@ class Analysis:
                     room=self._room,
                     captures=chosen.captures,
                 )
+        keep_freed()
         return select(trace, chosen.devices, chosen.processes)
 
     @cached_property

@@ -489,7 +489,8 @@ class HostState:
         Work of one that makes input is what those wait for that take it."""
         doings = self.responsible(thread)
         resting = is_any(doings.value, (Cause.HOST_BLOCKED, ELSEWHERE))
-        if resting.any():
+        others = {*self._may_run(self._trace.threads[thread].process).tolist()} - {thread, *apart}
+        if others and resting.any():
             until = np.append(doings.time[1:], LAST_INSTANT)
             start, end, _, state = cut(doings.time[resting], until[resting], self._running_but(thread, apart))
             runs = state != NOTHING

@@ -462,7 +462,8 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
             end = np.where(is_own, end + shift.shift_ns, end)
             late_ns = np.where(pages.device == device, shift.shift_ns, 0)
             pages = replace(pages, start_ns=pages.start_ns + late_ns, end_ns=pages.end_ns + late_ns)
-    operations = replace(operations, start_ns=start, end_ns=end)
+    if start is not operations.start_ns:
+        operations = replace(operations, start_ns=start, end_ns=end)
     return replace(trace, operations=operations, page_events=pages, warnings=(*trace.warnings, *notes)), shifts
 
 

@@ -23,6 +23,7 @@ from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import CannotCheckError, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.host_idleness import host_pieces
+from boundby.evidence.operators import has_sources
 from boundby.evidence.waits import wait_chain, waits_of
 from boundby.model.arrays import group_sums
 from boundby.model.causes import SHORT_LABEL, Cause
@@ -228,7 +229,9 @@ def _line_of(subject: Subject, bound: str) -> CodeLine | None:
 
 @once
 def _lines(context: RuleContext) -> dict[str, CodeLine | None]:
-    """Of each cause the line that holds most of it."""
+    """Of each cause the line that holds most of it; nothing where the trace tells no lines."""
+    if not has_sources(context.trace):
+        return {}
     work, table, calls = device_work(context), context.operations, context.calls.of_operation
     kinds = {
         "gpu_compute": work.is_kernel & ~table.is_communication,

@@ -113,7 +113,7 @@ def cli(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code (docs/exit-codes.md)."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    stage.keep_freed()
+    stage.own_process()
     _open_closed()
     ends = _catch_end()
     try:

@@ -145,10 +145,19 @@ class _Mallopt(IntEnum):
 _MOST_BYTES = 2**31 - 1
 
 
+_process = {"is_own": False}
+
+
+def own_process() -> None:
+    """Nobody but boundby works in this process: it may say how the C library uses memory."""
+    _process["is_own"] = True
+
+
 def keep_freed() -> None:
-    """Let the C library keep the memory of arrays that are gone for the next ones, in this process. Left to itself,
-    glibc gives back what is larger than 32 MB, and every page of the next array is a fault."""
-    if sys.platform == "linux":
+    """Let the C library keep the memory of arrays that are gone for the next ones, in a process of boundby's own. Left
+    to itself, glibc gives back what is larger than 32 MB, and every page of the next array is a fault. Best once what
+    stays has been read: what reading leaves free before would be holes between that."""
+    if sys.platform == "linux" and _process["is_own"]:
         with contextlib.suppress(OSError, AttributeError):  # another C library
             mallopt = ctypes.CDLL(None).mallopt
             for parameter in _Mallopt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -210,10 +211,8 @@ def _in_windows(timeline: Timeline) -> npt.NDArray[np.int64]:
     calls = timeline.calls
     if not timeline.devices:
         return calls.end_ns - calls.start_ns
-    longest = np.full(len(calls), -1, np.int64)
-    for device in timeline.devices:
-        np.maximum(longest, calls_of(timeline, device).lengths(len(calls)), out=longest)
-    return longest
+    lengths = (calls_of(timeline, device).lengths(len(calls)) for device in timeline.devices)
+    return reduce(np.maximum, lengths)
 
 
 # The longest gaps of every device with what brought them about, and which wait is behind each gap's sync time.

@@ -15,6 +15,7 @@ from boundby.model.arrays import (
     compact,
     factorize,
     in_order,
+    index_type,
     is_any,
     narrow,
     offsets,
@@ -249,6 +250,7 @@ def _put_together(timeline: Timeline) -> Graph:
     del streams, on_node, nodes
     order_of_nodes = in_order(of_node)
     pieces = {name: column[order_of_nodes] for name, column in pieces.items()}
+    pieces["piece_region"] = pieces["piece_region"].astype(index_type(len(timeline.ownership.regions)))
     pieces["piece_at"] = offsets(of_node[order_of_nodes], links.nodes).astype(np.int32)
     del of_node
     return Graph(
@@ -325,8 +327,10 @@ def _next_call(nodes: HostNodes) -> Int32Array | None:
     if nodes.call is None:
         return None
     calls_of: Int32Array = nodes.call.copy()
-    rows, calls = np.flatnonzero(calls_of < 0), np.flatnonzero(calls_of >= 0)
-    following = np.append(calls, NONE)[np.searchsorted(calls, rows)]
-    same = (following >= 0) & (nodes.chain[following] == nodes.chain[rows])
+    rows = np.flatnonzero(calls_of < 0)
+    is_last = np.append(rows[1:] > rows[:-1] + 1, True)[: len(rows)]  # of instants that follow each other
+    following = rows[is_last][np.cumsum(is_last) - is_last] + 1
+    rows, following = (column[following < len(calls_of)] for column in (rows, following))
+    same = nodes.chain[following] == nodes.chain[rows]
     calls_of[rows[same]] = nodes.call[following[same]]
     return calls_of

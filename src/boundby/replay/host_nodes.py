@@ -93,11 +93,11 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     taken = np.maximum(_outside_calls(timeline, given.taker, given.taken), made)
     begins = _beginnings(timeline, linked)
     edges, responsible = _edges(timeline, leader)
-    thread, start, end, until, row, kind, role = (
+    thread, start, end, row, kind, role = (
         joined(columns)
         for columns in zip(
             _nodes(calls.thread, calls.start_ns, 3, calls.end_ns, kind=calls.kind),
-            _nodes(wakeups.thread, wakeups.end, 1, until=wakeups.begin),
+            _nodes(wakeups.thread, wakeups.end, 1),
             _nodes(wakeups.waker, signal, 2),  # what it takes at that instant it takes first: that makes room
             _nodes(given.maker, made, 1),
             _nodes(given.taker, taken, 1),
@@ -114,35 +114,39 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
         rank = np.empty(count, np.int64)
         rank[order] = np.arange(count)
         lengths = len(wakeups.thread), len(wakeups.thread), len(given.made), len(given.made), len(linked)
-        of_wake, of_signal, of_made, of_taken, _, of_edge = np.split(rank[len(calls) :], np.cumsum(lengths))
+        of_wake, of_signal, of_made, of_taken, _, of_edge = np.split(rank[len(calls) :].copy(), np.cumsum(lengths))
+        del rank
         follows[of_wake], lag[of_wake] = of_signal, wakeups.end - signal
         follows[of_taken], lag[of_taken] = of_made, np.minimum(given.lag, taken - made)
-    chain, thread, until = narrow(chain[order]), narrow(thread[order]), until[order]
+    chain, thread, row, kind = narrow(chain[order]), narrow(thread[order]), row[order], kind[order]
     start, end = shared(start[order], calls.start_ns), shared(end[order], calls.end_ns)
-    _begin_later(timeline, chain, start, end, row[order] >= 0, follows, lag)
-    free_from = np.empty_like(end)
-    free_from[1:] = end[:-1]
-    first = _first_nodes(chain)
-    free_from[first] = start[first]
-    high = start if len(of_wake) == 0 else start.copy()
+    is_each_a_call = isinstance(order, slice) and count == len(calls)
+    del order, role
+    is_call = row >= 0
+    _begin_later(timeline, chain, start, end, is_call, follows, lag)
+    low, high = _free_from(chain, start, end), start
     if len(of_wake):
-        high[of_wake] = np.maximum(np.minimum(until, start), np.minimum(free_from, start))[of_wake]
-    low = np.minimum(free_from, high)
+        high = start.copy()
+        high[of_wake] = np.minimum(np.maximum(wakeups.begin, low[of_wake]), start[of_wake])
+    np.minimum(low, high, out=low)
     pieces = _pieces(timeline, low, high, thread, wakeups, all_wakeups)
     disagreements = find_disagreements(timeline, thread, low, pieces.node, pieces.ns, pieces.cause)
+    del low  # rather worked out again than kept for so long: most memory is taken here
+    free_from = _free_from(chain, start, end)
     interval_ns = start - free_from
     if high is not start:
         interval_ns = np.minimum(interval_ns, 0) + np.maximum(high - free_from, 0)
+    del free_from, high
     if not (timeline.trace.captured.osrt or len(timeline.trace.python_frames)):
-        pieces, gone = _elastic(timeline, chain, start, end, row[order] >= 0, follows, lag, pieces)
+        pieces, gone = _elastic(timeline, chain, start, end, is_call, follows, lag, pieces)
         interval_ns -= group_sums(gone.node, gone.ns, count)
     return HostNodes(
         chain=chain.astype(np.int32, copy=False),
         thread=thread.astype(np.int32, copy=False),
         start_ns=start,
         end_ns=end,
-        call=None if isinstance(order, slice) and count == len(calls) else row[order].astype(np.int32),
-        kind=kind[order],
+        call=None if is_each_a_call else row,
+        kind=kind,
         interval_ns=interval_ns,
         follows=compact(follows),
         follow_lag_ns=compact(lag),
@@ -170,6 +174,15 @@ def _edges(timeline: Timeline, leader: Int64Array) -> tuple[WindowEdges, Int64Ar
                 instants += [(device.index, bound, thread)] if thread >= 0 and int(leader[thread]) in callers else []
     index, time_ns, thread = np.array(instants, np.int64).reshape(-1, 3).T
     return WindowEdges(index, time_ns, np.zeros(0, np.int32)), thread
+
+
+def _free_from(chain: npt.NDArray[Any], start: Int64Array, end: Int64Array) -> Int64Array:
+    """Since when each node's chain has done nothing before it: the first one's begins with it."""
+    free_from = np.empty_like(end)
+    free_from[1:] = end[:-1]
+    first = _first_nodes(chain)
+    free_from[first] = start[first]
+    return free_from
 
 
 def _first_nodes(chain: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
@@ -258,18 +271,16 @@ def _nodes(
     role: int,
     end: Int64Array | None = None,
     *,
-    until: Int64Array | None = None,
     kind: Int8Array | None = None,
 ) -> tuple[npt.NDArray[Any], ...]:
-    """Columns of nodes: thread, start, end, where the interval before ends, row in Calls, class, order of equals."""
+    """Columns of nodes: thread, start, end, row in Calls, class, order of equals."""
     count = len(thread)
     is_call = end is not None
     return (
         thread,
         start,
         start if end is None else end,
-        start if until is None else until,
-        np.arange(count) if is_call else np.full(count, NONE, np.int64),
+        np.arange(count, dtype=np.int32) if is_call else np.full(count, NONE, np.int32),
         np.full(count, int(CallClass.OTHER), np.int8) if kind is None else kind,
         np.full(count, role, np.int8),
     )

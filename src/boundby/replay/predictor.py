@@ -20,6 +20,7 @@ from boundby.model.arrays import (
     FloatArray,
     Int64Array,
     as_rows,
+    compact,
     factorize,
     group_sums,
     is_even,
@@ -226,13 +227,14 @@ class Predictor:
         self.floors_ns: list[int] = []
         self.floors_ns = [self._floor_ns(self.graph.costs.duration_ns, number) for number in range(len(self._rows))]
         self._edges = [_edges_of(device, self.graph) for device in self.devices]
-        self._windows = Windows(np.full(len(start), NONE, np.int32), len(self.devices), self.graph.edges.node)
+        window_of = np.full(len(start), NONE, np.int32)
         self._kept: list[slice] = []
         for number, (rows, outside) in enumerate(zip(self._rows, self._outside, strict=True)):
             begin = self._kept[-1].stop if self._kept else 0
             self._kept.append(slice(begin, begin + len(outside.row)))
-            self._windows.of[rows] = number
-            self._windows.of[outside.row] = -2 - np.arange(begin, begin + len(outside.row))
+            window_of[rows] = number
+            window_of[outside.row] = -2 - np.arange(begin, begin + len(outside.row))
+        self._windows = Windows(compact(window_of), len(self.devices), self.graph.edges.node)
         # What the window holds before its first and after its last operation follows from the account.
         spans = self._windows.spans(start, end, self.graph.links.node_begin_ns)
         bounds = self._bounds_ns(spans)

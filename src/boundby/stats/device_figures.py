@@ -230,7 +230,8 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
 def device_gaps(device: DeviceTimeline) -> Gaps:
     """Gaps of a device's window."""
     length = device.gaps.length_ns
-    return Gaps(len(length), int(length.sum()), int(length.max(initial=0)), _short(device).total)
+    short_ns = int(length.sum(where=length <= DISPATCH_LIMIT_NS))
+    return Gaps(len(length), int(length.sum()), int(length.max(initial=0)), short_ns)
 
 
 def _short(device: DeviceTimeline) -> IntervalSet:

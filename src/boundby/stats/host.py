@@ -191,7 +191,10 @@ class WindowCalls(Struct, frozen=True):
     def lengths(self, size: int) -> Int:
         """The same for each of ``size`` calls; -1: the call is none of these."""
         lengths = np.full(size, -1, np.int64)
-        lengths[self.rows] = self.length_ns
+        if isinstance(self.rows, slice):
+            np.subtract(self.end_ns, self.start_ns, out=lengths[self.rows])
+        else:
+            lengths[self.rows] = self.length_ns
         return lengths
 
 
@@ -340,8 +343,12 @@ def calls_of(timeline: Timeline, device: DeviceTimeline) -> WindowCalls:
     if len(timeline.devices) > 1:
         inside &= is_any(timeline.losses.device_of_call, (device.index, NOTHING))
     rows = as_rows(inside if is_mine.all() else inside & pick(is_mine, calls.thread, False))
-    start, end = np.maximum(calls.start_ns[rows], device.low_ns), np.minimum(calls.end_ns[rows], device.high_ns)
-    return WindowCalls(rows, start, np.maximum(start, end))
+    start, end = calls.start_ns[rows], calls.end_ns[rows]
+    if start.min(initial=device.low_ns) < device.low_ns:
+        start = np.maximum(start, device.low_ns)
+    if end.max(initial=device.high_ns) > device.high_ns:
+        end = np.minimum(end, device.high_ns)
+    return WindowCalls(rows, start, np.maximum(start, end) if (end < start).any() else end)
 
 
 def figures_of_calls(timeline: Timeline, chosen: WindowCalls) -> CallFigures:

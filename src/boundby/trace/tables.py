@@ -35,6 +35,7 @@ from boundby.model.arrays import (
     pick,
     ranked,
     rows_of,
+    shared,
     spread,
     taken,
     unique,
@@ -244,8 +245,10 @@ class Operations(ColumnTable, frozen=True, dict=True):
         return union(self.start_ns, self.end_ns)
 
     def keep_busy(self, found: IntervalSet) -> None:
-        """Have ``busy`` in columns that are kept anyway: the same intervals."""
+        """Have ``busy`` in columns that are kept anyway, and the times where no two run at once."""
         vars(self)["busy"] = found
+        for column, kept in (("start_ns", found.start), ("end_ns", found.end)):
+            force_setattr(self, column, shared(getattr(self, column), kept))
 
     @cached_property
     def is_pageable(self) -> BoolArray:
