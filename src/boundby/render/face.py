@@ -44,6 +44,7 @@ class FaceColumn(Struct, frozen=True):
     cell: Callable[[Any, int], str | Text]
     right: bool = False
     goes: int = 0  # where it gets narrow those with the highest number are left out first; 0: never
+    tells: Callable[[Any], bool] | None = None  # whether it says anything of a row: if of none, it is left out
 
 
 class Face(Struct, frozen=True):
@@ -236,6 +237,11 @@ def console_on(stream: io.StringIO, width: int, color_system: ColorSystem | None
         emoji=False,
         highlight=False,
     )
+
+
+def telling(columns: Iterable[FaceColumn], rows: Sequence[object]) -> list[FaceColumn]:
+    """The columns that say something of one of the rows at least."""
+    return [column for column in columns if column.tells is None or any(map(column.tells, rows))]
 
 
 def fitting(columns: Iterable[FaceColumn], width: int, name: int) -> tuple[list[FaceColumn], int]:

@@ -18,6 +18,7 @@ from boundby.render import to_terminal
 from boundby.render.face import (
     DEFAULT_WIDTH,
     DIM,
+    GAP,
     MIN_WIDTH,
     STRONG,
     ColorSystem,
@@ -26,6 +27,7 @@ from boundby.render.face import (
     fitting,
     natural,
     pad,
+    telling,
 )
 from boundby.results.report import Finding, FirstResponse, Report, Top
 
@@ -164,15 +166,17 @@ def side_by_side(members: Sequence[ShownAccount], face: Face) -> list[Text]:
     """One bar an account, all of one width, so that they compare."""
     name = min(max(len(account.name) for account in members), face.width // 3)
     bound = natural("BOUND BY", (account.bound for account in members))
-    bar = max(face.width - name - bound - len(MOST) - 6, 10)
-    depth_told = 2 if members[0].lead is not None else _told(members, 2)
-    bar += (0, len(MOST) + 2, bound + len(MOST) + 4)[4 - depth_told]
+    verdict = (
+        FaceColumn("BOUND BY", bound, lambda account, _: account.bound, tells=_has_verdict),
+        FaceColumn(MOST, len(MOST), lambda account, _: account.saves, right=True, tells=_has_saving),
+    )
+    beside = telling(verdict, members) if members[0].lead is None else []
+    bar = face.width - name - len(GAP) - sum(column.width + len(GAP) for column in beside)
     columns = [
         FaceColumn("", name, lambda account, width: face.fit(account.name, width)),
-        FaceColumn(TIME, bar, lambda account, width: face.bar(account.parts, width)),
-        FaceColumn("BOUND BY", bound, lambda account, _: account.bound),
-        FaceColumn(MOST, len(MOST), lambda account, _: account.saves, right=True),
-    ][:depth_told]
+        FaceColumn(TIME, max(bar, to_terminal.LEAST_BAR), lambda account, width: face.bar(account.parts, width)),
+        *beside,
+    ]
     lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
     lengths = ((account.parts, cells(account.parts, columns[1].width)) for account in members)
     shown = {part.cause for parts, taken in lengths for part, cell in zip(parts, taken, strict=True) if cell}
@@ -235,17 +239,18 @@ def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) ->
         FaceColumn(MEAN, 9, lambda row, _: row.each, right=True, goes=2),
         FaceColumn("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
         FaceColumn(TIME, account, lambda row, width: face.bar(segments(row.time), width), goes=3),
-        FaceColumn("BOUND BY", widest, lambda row, _: bound(row, face)),
-        FaceColumn(MOST, len(MOST), lambda row, _: row.saves, right=True, goes=4),
-    )[: _told(rows, 4)]
-    return fitting(columns, face.width, max(min(names, 20), MIN_NAME))
+        FaceColumn("BOUND BY", widest, lambda row, _: bound(row, face), tells=_has_verdict),
+        FaceColumn(MOST, len(MOST), lambda row, _: row.saves, right=True, goes=4, tells=_has_saving),
+    )
+    return fitting(telling(columns, rows), face.width, max(min(names, 20), MIN_NAME))
 
 
-def _told(members: Sequence[Row] | Sequence[ShownAccount], columns: int) -> int:
-    """How many columns tell anything: no bound where none has a verdict, and no saving where none is known."""
-    if all(member.has_no_verdict for member in members):
-        return columns
-    return columns + (2 if any(member.saves for member in members) else 1)
+def _has_verdict(member: Row | ShownAccount) -> bool:
+    return not member.has_no_verdict
+
+
+def _has_saving(member: Row | ShownAccount) -> bool:
+    return _has_verdict(member) and bool(member.saves)
 
 
 def region_label(row: Row, name: int, face: Face) -> Text:
