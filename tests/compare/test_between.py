@@ -372,7 +372,7 @@ def test_findings_of_one_place_find_the_one_that_says_the_same() -> None:
             "it waits for 746 ms (3 times 249 ms)",
             "was 15.2 s (21 times 723 ms)",
         ),
-        ("1 long kernel (51.1 s) runs alone", "1 long kernel (1.86 s) runs alone", "was 51.1 s"),
+        ("1 kernel (51.1 s) runs alone", "1 kernel (1.86 s) runs alone", "was 51.1 s"),
         ("9.99k kernels take 3 us", "10 kernels take 3 us, 3 % of it", "was 9.99k"),
         ("gemm_128x64 takes 3 ms", "gemm_128x32 takes 3 ms", "before: gemm_128x64 takes 3 ms"),
         ("1 x a, 2 x b, 3 x c, 4 x d, 5 x e, 6 x f, 7 x g", "2 x a, 2 x b, 3 x c, 4 x d, 5 x e, 6 x f, 8 x g", ""),

@@ -121,13 +121,13 @@ def test_the_rest() -> None:
     assert units.rate(0) == "0.00 /ms"
     assert units.rate(12_345) == "12.3k /ms"
     assert units.duration_range(1_100_000_000, 1_300_000_000) == "1.10-1.30 s"
-    assert units.duration_range(900_000_000, 1_300_000_000) == "900 ms - 1.30 s"
+    assert units.duration_range(900_000_000, 1_300_000_000) == "0.90-1.30 s"
     assert units.duration_range(5, 5) == "5 ns"
 
 
 @pytest.mark.parametrize(
     ("low", "high", "text"),
-    [(4, 270_000_000, "up to 270 ms"), (0, 5, "up to 5 ns"), (270_000, 270_000_000, "270 us - 270 ms"), (0, 0, "0 ns")],
+    [(4, 270_000_000, "up to 270 ms"), (0, 5, "up to 5 ns"), (270_000, 270_000_000, "up to 270 ms"), (0, 0, "0 ns")],
 )
 def test_a_low_end_that_the_high_one_cannot_show_is_not_told(low: int, high: int, text: str) -> None:
     assert sentences.saves_range((low, high)) == text
@@ -141,3 +141,10 @@ def test_a_place_in_a_sentence_is_no_longer_than_its_line() -> None:
     assert len(told) == units.LONGEST_TOLD
     assert told.startswith('{"op": "train"')
     assert told.endswith('"phase": "loss"}')
+
+
+def test_two_ends_are_told_in_one_unit() -> None:
+    assert units.duration_range(460_000, 4_300_000) == "0.46-4.30 ms"
+    assert units.duration_range(939_000_000, 1_880_000_000) == "0.94-1.88 s"
+    assert units.duration_range(999_900, 1_000_000) == "1.00 ms"
+    assert units.percent_range(0.002, 0.006) == "up to 1 %"

@@ -52,7 +52,7 @@ def test_a_late_rank_that_sleeps_is_told_to_wait_for_an_event(tmp_path: Path) ->
     ]
     finding = waits(ranks(programs), tmp_path)[("MPI_Allreduce",)]
     assert finding.remedy == "host_blocked.late-rank-sleeps"
-    assert finding.change == "Bring rank 1 in time: it is in sleep() between MPI_Barrier and MPI_Allreduce"
+    assert finding.change == "Make rank 1 come earlier: it is in sleep() between MPI_Barrier and MPI_Allreduce"
     assert "in place of sleep" in finding.code
     assert "Find out why" not in finding.change
     assert "meanwhile it is in sleep() between MPI_Barrier and MPI_Allreduce" in finding.advice[0]
@@ -62,7 +62,7 @@ def test_a_late_rank_that_computes_is_told_with_where(tmp_path: Path) -> None:
     programs: list[list[Step]] = [[*EARLY, Collective()] * ROUNDS, [*LATE, Collective()] * ROUNDS]
     finding = waits(ranks(programs), tmp_path)[("MPI_Allreduce",)]
     assert finding.remedy == "host_blocked.late-rank-computes"
-    assert finding.change.startswith("Bring rank 1 in time: it computes")
+    assert finding.change.startswith("See how to make rank 1 come earlier: it computes")
 
 
 def test_why_a_rank_is_late_that_waits_for_another_one_is_not_told(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_why_a_rank_is_late_that_waits_for_another_one_is_not_told(tmp_path: Pat
     programs: list[list[Step]] = [begun * ROUNDS, [Recv(2), Send(0)] * ROUNDS, [*LATE, Send(1)] * ROUNDS]
     found = waits(ranks(programs), tmp_path)
     assert found[("MPI_Waitall",)].change == "Find out why rank 1 comes late"
-    assert found[("MPI_Recv",)].change.startswith("Bring rank 2 in time: it computes")
+    assert found[("MPI_Recv",)].change.startswith("See how to make rank 2 come earlier: it computes")
 
 
 def test_many_small_messages_are_joined(tmp_path: Path) -> None:

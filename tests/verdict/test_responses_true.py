@@ -78,7 +78,7 @@ def test_a_librarys_call_comes_before_a_profiler_of_kernels(tmp_path: Path) -> N
     assert (first.id, second.id) == ("gpu_compute.library-kernel", "gpu_compute.better-kernels")
     assert first.code.startswith("cublasSgemm(handle,")
     assert "each 10 % off it saves 19.0-20.0 ms" in first.because  # no more than a tenth of 200 ms
-    assert first.code.endswith("// in place of matmul_naive")
+    assert "// in place of matmul_naive" in first.code
     assert first.is_search
     assert first.saving_ns is None
     assert "each 10 % off it saves " in first.because

@@ -36,7 +36,17 @@ from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.scale import COLUMN, HALF, NEARLY_ALL, NOTABLE, QUARTER, SMALL
-from boundby.model.units import count, duration, duration_range, is_nothing_beside, percent, percent_range, place, size
+from boundby.model.units import (
+    count,
+    duration,
+    duration_range,
+    is_nothing_beside,
+    is_placed,
+    percent,
+    percent_range,
+    place,
+    size,
+)
 from boundby.replay.predictor import Predictor, ReplayStep
 from boundby.replay.questions import answer
 from boundby.replay.removals import Faster
@@ -212,8 +222,8 @@ def _saves(item: Finding) -> bool:
 
 
 def within(item: Finding) -> str:
-    """Where a finding lies, behind its title: `` (in step/loss)``."""
-    return f" (in {place(item.region)})" if item.region else ""
+    """Where a finding lies, behind its title: `` (in step/loss)``; empty where that says so."""
+    return f" (in {place(item.region)})" if item.region and not is_placed(item.title, item.region) else ""
 
 
 @cache
@@ -333,10 +343,7 @@ def _library_kernel(subject: Subject) -> Told | None:
     if top is None or ready is None:
         return None
     changed = _changed(subject, "gpu_compute.library-kernel", top, **ready._asdict())
-    return changed._replace(
-        because=f"judging by its name {top.name}, {top.share}, is {ready.what}: {ready.library} has that ready, "
-        "tuned for each GPU"
-    )
+    return changed._replace(because=f"it takes {top.share}; {ready.library} has that ready, tuned for each GPU")
 
 
 def _bigger_gpu(subject: Subject) -> Told | None:

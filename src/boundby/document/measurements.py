@@ -29,11 +29,11 @@ def counter_sentences(device: DeviceReport) -> tuple[str, ...]:
     counters = device.counters
     if counters is None or counters.busy is None:
         return ()
-    mixed = "" if counters.busy.is_unmixed else ", and some time around it"
+    over = "over busy time" if counters.busy.is_unmixed else "of samples that hold busy time"
     return tuple(
         filter(
             None,
-            (limit(counters.busy), f"Hardware counters (mean over busy time{mixed}): {usual_counters(counters.busy)}."),
+            (limit(counters.busy), f"Hardware counters (mean {over}): {usual_counters(counters.busy)}."),
         )
     )
 

@@ -330,11 +330,12 @@ def _shrinks(context: RuleContext, rows: Rows) -> str:
 
 
 def shape(context: RuleContext, rows: Rows) -> str:
-    """``24 launches of 3.48 ms (median), 304 blocks of 256 threads``: of the longest, as far as the trace tells."""
+    """``24 launches of 3.48 ms (median), 304 blocks of 256 threads``: of the longest, as far as the trace tells; of a
+    single one its time is told beside."""
     work = device_work(context)
     longest = int(rows[np.argmax(work.duration_ns[rows])])
     middle = duration(round(median(work.duration_ns[rows])))
-    launches = f"{count(len(rows))} launches of {middle} (median)" if len(rows) > 1 else f"1 launch of {middle}"
+    launches = f"{count(len(rows))} launches of {middle} (median)" if len(rows) > 1 else "1 launch"
     if not work.blocks[longest]:
         return launches
     blocks, threads = int(work.blocks[longest]), int(work.threads[longest])

@@ -32,6 +32,11 @@ def place(path: tuple[str, ...]) -> str:
     return quoted("/".join(map(told_name, path[-2:])))
 
 
+def is_placed(text: str, path: tuple[str, ...]) -> bool:
+    """Whether a sentence names a region itself."""
+    return bool(path) and place(path) in text
+
+
 def duration(ns: float | None) -> str:
     """``812 ns``, ``53.2 ms``, ``5.43 s``; ``0 ns`` is a measured zero and ``None`` was not captured."""
     if ns is None:
@@ -44,13 +49,19 @@ def duration(ns: float | None) -> str:
 
 
 def duration_range(low_ns: int, high_ns: int) -> str:
-    """``1.10-1.30 s``: the unit once where both share it, one figure where both read the same."""
+    """``1.10-1.30 s``, ``0.46-4.30 ms``: in one unit, one figure where both read the same, ``up to 4.30 ms`` where
+    the low end is nothing beside the high one."""
     low, high = duration(low_ns), duration(high_ns)
     if low == high:
         return high
     low_number, _, low_unit = low.partition(" ")
-    high_unit = high.partition(" ")[2]
-    return f"{low_number}-{high}" if low_unit == high_unit else f"{low} - {high}"
+    high_number, _, high_unit = high.partition(" ")
+    if low_unit != high_unit:  # with as many decimals as the high end
+        decimals = len(high_number.partition(".")[2])
+        low_number = f"{low_ns * float(high_number) / high_ns:.{decimals}f}"
+    if low_number == high_number:
+        return high
+    return f"{low_number}-{high}" if low_number.strip("0.") else f"up to {high}"
 
 
 def is_nothing_beside(low: float, high: float) -> bool:
@@ -106,9 +117,12 @@ def percent(fraction: float | None, digits: int = 0) -> str:
 
 
 def percent_range(low: float, high: float) -> str:
-    """Two shares as ``percent`` tells them: ``24-30 %``, one figure where both read the same."""
+    """Two shares as ``percent`` tells them: ``24-30 %``, one figure where both read the same, ``up to 1 %`` where the
+    low one is less than that of which it tells."""
     ends = percent(low), percent(high)
-    return ends[1] if ends[0] == ends[1] else f"{ends[0].removesuffix(' %')}-{ends[1]}"
+    if ends[0] == ends[1]:
+        return ends[1]
+    return f"up to {ends[1]}" if ends[0].startswith("<") else f"{ends[0].removesuffix(' %')}-{ends[1]}"
 
 
 def change(fraction: float) -> str:

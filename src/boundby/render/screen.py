@@ -314,7 +314,9 @@ def _finding(rank: int, item: Finding, width: int, above: Mapping[str, FirstResp
     where = f" (in {units.quoted(face.fit(part_name(item.region[-1]), MOST_WHERE))})" if item.region else ""
     text, room = clean(item.title), 2 * (face.width - head.cell_len) - len(where) - LONGEST_TAIL
     claim = _CLAIM.match(text) if len(text) > room else None
-    title = face.wrapped(f"{text if claim is None else claim[0]}{where}", first=head)
+    told = text if claim is None else claim[0]
+    is_placed = units.is_placed(told, item.region or ())
+    title = face.wrapped(told if is_placed else f"{told}{where}", first=head)
     advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"
     return [*title, *face.whole(advice, 2, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM)]
 

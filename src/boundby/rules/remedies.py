@@ -19,13 +19,14 @@ from boundby.trace.tables import Trace
 
 #: What a title calls that of which a trace does not tell more.
 UNTOLD = {
-    "function": "the host code that takes the time",
+    "function": "the host's code",
     "thread": "launching thread",
     "work": "the GPU's work",
     "late": "one rank",
     "doing": "it does something else meanwhile",
     "items": "N",
     "kernel": "the kernel with the most time",
+    "what": "common work",
     "library": "a library",
     "earlier": "Find out what the program does before its first GPU work",
 }
@@ -70,10 +71,10 @@ class Remedy(Struct, frozen=True, kw_only=True):
         return not self.kinds or bool({*self.kinds} & {*program.keys})
 
     def saves(self, time: str) -> str:
-        """``saves 1.10-1.30 s``, of a search what it could save, or what else becomes of the time."""
+        """``saves 1.10-1.30 s``, of a search what it may lead to, or what else becomes of the time."""
         if self.moves:
             return Template(self.moves).substitute(time=time)
-        return f"{'could save' if self.is_search else 'saves'} {time}"
+        return f"{'to gain:' if self.is_search else 'saves'} {time}"
 
     def words(self, facts: Mapping[str, object]) -> str:
         """The title, of what the rule found."""
@@ -224,8 +225,8 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="gpu_compute",
         id="library-kernel",
-        title="Try $library in place of $kernel",
-        do={"cpp": "$call  // in place of $kernel"},
+        title="Try $library: by its name $kernel is $what",
+        do={"cpp": "$call\n// in place of $kernel$hint"},
         text="NVIDIA's libraries have kernels for common work, tuned for each GPU: matrix products, convolutions, "
         "Fourier transforms, sorts, sums.",
         needs="a kernel that does what its name says",
@@ -290,11 +291,22 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="",
         id="stop-sharing",
-        title="Find out which program shares this GPU",
+        title="While the program runs, see who else uses the GPU",
         rules=("shared-gpu",),
         do={
-            "amd": "rocm-smi --showpids",
-            "any": "nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
+            "amd": "watch rocm-smi --showpids",
+            "any": "nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv -l 1",
+        },
+        is_search=True,
+    ),
+    Remedy(
+        bound="",
+        id="watch-clocks",
+        title="While the program runs, see whether heat or power lowers the clock",
+        do={
+            "amd": "watch rocm-smi --showclocks --showtemp --showpower",
+            "any": "nvidia-smi --query-gpu=clocks.sm,temperature.gpu,power.draw,clocks_event_reasons.active"
+            " --format=csv -l 1",
         },
         is_search=True,
     ),
@@ -419,7 +431,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="sync",
         id="remove-waits",
-        title="Remove the waits, the costliest first",
+        title="Find and remove the waits, the costliest first",
         rules=("sync-operator", "sync-call", "sync-polling"),
         do={
             "torch": 'torch.cuda.set_sync_debug_mode("warn")  # names the line of each wait',
@@ -535,7 +547,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cpu",
         id="vectorise",
-        title="Speed up $function",
+        title="Find what is slow in $function, and speed it up",
         rules=("host-work",),
         do={
             "torch": "$sample",
@@ -557,7 +569,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cpu",
         id="cheaper-code",
-        title="Make the code cheaper that the host spends most time in",
+        title="Find the code that the host spends most time in, and make it cheaper",
         do={
             "torch": "py-spy record --native -o profile.svg -- $program",
             "python": "py-spy record --native -o profile.svg -- $program",
@@ -599,9 +611,9 @@ TABLE: tuple[Remedy, ...] = (
         title="Overlap host code with the GPU's work",
         rules=("host-phase",),
         do={
-            "torch": "pool = concurrent.futures.ThreadPoolExecutor(1)\n"
+            "torch": "pool = concurrent.futures.ThreadPoolExecutor(1)  # pure Python: ProcessPoolExecutor(1)\n"
             "ahead = pool.submit(prepare, step + 1)  # while the GPU computes this step",
-            "python": "pool = concurrent.futures.ThreadPoolExecutor(1)\n"
+            "python": "pool = concurrent.futures.ThreadPoolExecutor(1)  # pure Python: ProcessPoolExecutor(1)\n"
             "ahead = pool.submit(prepare, step + 1)  # while the GPU computes this step",
             "julia": "ahead = Threads.@spawn prepare(step + 1)  # while the GPU computes this step",
             "cpp": "auto ahead = std::async(std::launch::async, prepare, step + 1);  // beside the GPU",
@@ -617,13 +629,13 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cpu",
         id="start-once",
-        title="Serve several jobs from one process",
-        do={"any": "boundby analyze $report $rest  # the rest of this run, as the next job would run"},
+        title="Look at the rest of the run",
+        do={"any": "boundby analyze $report $rest"},
         text="What comes before most of the kernels is paid once: a longer run, or one process for many jobs, does not "
         "pay it again.",
         needs="a process that is kept for the next job",
         caution="the program is short and runs once",
-        moves="spares each further job $time; this run is no shorter",
+        moves="leaves out $time, paid once per process; the run is no shorter",
     ),
     Remedy(
         bound="cpu",
@@ -650,7 +662,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Load batches faster",
         rules=("host-input", "input-between-steps"),
         do={
-            "torch": "DataLoader(dataset, num_workers=8, prefetch_factor=4, persistent_workers=True)",
+            "torch": "DataLoader(dataset, num_workers=8, persistent_workers=True)  # no more than cores",
             "tensorflow": "dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE)"
             ".prefetch(tf.data.AUTOTUNE)",
             "python": "batches = concurrent.futures.ProcessPoolExecutor().map(load, paths)",
@@ -678,7 +690,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="host_blocked",
         id="shorter-wait",
-        title="Shorten what the $thread waits for",
+        title="Find and shorten what the $thread waits for",
         rules=("host-wait",),
         do={"any": "boundby profile -- $program"},
         scenario="input_free",
@@ -703,13 +715,13 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="host_blocked",
         id="late-rank-sleeps",
-        title="Bring $late in time: $doing",
+        title="Make $late come earlier: $doing",
         do=_AN_EVENT,
     ),
     Remedy(
         bound="host_blocked",
         id="late-rank-computes",
-        title="Bring $late in time: $doing",
+        title="See how to make $late come earlier: $doing",
         do={"any": "$job"},
     ),
     Remedy(
@@ -983,7 +995,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="gpu_comm",
         id="balance",
-        title="Balance the ranks",
+        title="See what the GPU does that comes last, and balance the ranks",
         rules=("comm-straggler",),
         do={"any": "boundby analyze $report --device $gpu"},
         text="The last rank to arrive sets the pace for all.",
@@ -1030,6 +1042,7 @@ TABLE: tuple[Remedy, ...] = (
         text="Code that is compiled at run time is compiled again in each process, unless a cache keeps it.",
         needs="a folder that stays",
         caution="shapes change at every step: fix the shapes first",
+        moves="spares each later run $time; this run is no shorter",
     ),
     Remedy(
         bound="init",
@@ -1118,8 +1131,8 @@ TABLE: tuple[Remedy, ...] = (
         Remedy(
             bound=bound,
             id="on-cpu",
-            title="Run it all on the CPU",
-            do={"torch": "boundby measure devices FILE.py:FUNCTION  # from which size on the GPU pays"},
+            title="Measure from which size on the GPU pays, and run smaller work on the CPU",
+            do={"torch": "boundby measure devices FILE.py:FUNCTION"},
             text="Where the device has little to do and the host waits for it again and again, the CPU may be faster"
             " alone: it needs no launch, no copy and no wait.",
             needs="work that is small for a CPU, and code that also runs there",

@@ -48,6 +48,23 @@ def is_something_to_do(advice: str) -> bool:
     return _INSTRUCTION.match(advice) is not None
 
 
+# Commands that show something, and change nothing.
+_LOOKS = re.compile(
+    r"(?:mpirun \S+ \S+ )?(?:boundby|nsys|ncu|rocprof-compute|perf|py-spy|nvidia-smi|rocm-smi|watch|top) "
+    r"|torch\.cuda\.set_sync_debug_mode"
+)
+_TO_LOOK = re.compile(r"\b(?:Find|See|Look|Analyse|Record|Capture|Measure|see|record)\b")
+
+
+def is_of_one_action(title: str, code: str) -> bool:
+    """Whether a title asks to look for something where its code does no more, and only there: one that also says what
+    to do then (``Find and remove``) fits both."""
+    to_look = _TO_LOOK.search(title)
+    if _LOOKS.match(code):
+        return to_look is not None
+    return to_look is None or to_look.start() > 0 or " and " in title
+
+
 class Source(Struct, frozen=True):
     """A trace to look at: a simulated program (or one that tests/support/program.py built), and what to change of what
     was read of it."""

@@ -224,7 +224,7 @@ def test_a_late_start_in_cuda_is_known_to_be_cuda_s() -> None:
     long_start = Call(30 * S, "cudaDeviceGetStreamPriorityRange")  # most of the run, and ten times what is usual
     (long,) = of("late-start", native(long_start, Launch("a", 1 * MS), Sync()))
     assert (long.severity, long.code) == ("medium", "CUDA_MODULE_LOADING=LAZY CUDA_VISIBLE_DEVICES=0 ./solver")
-    assert long.change.startswith("Find out why CUDA takes so long to start")
+    assert long.change.startswith("Start with one GPU visible")
     (other,) = of("late-start", native(Call(), Work(6 * S), Launch("a", 1 * MS), Sync()))
     assert other.change.startswith("Find out what the program does")
 
@@ -325,7 +325,7 @@ def test_who_prints_because_it_was_told_to_is_run_without(monkeypatch: pytest.Mo
     assert found.code == "./solver -i a.csv -u"
     assert found.change == "Run it without -v: judging by its name printResults prints"
     (other,) = of("host-phase", native(*body))
-    assert other.change == "Speed up printResults"
+    assert other.change == "Find what is slow in printResults, and speed it up"
 
 
 @pytest.mark.parametrize(("last", "shrinks"), [(200 * US, True), (900 * US, False)])

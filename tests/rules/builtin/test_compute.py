@@ -28,7 +28,7 @@ def _with(kernel: str, ns: int = 2 * MS) -> Source:
 
 def test_attention_in_fp32_is_told_with_measured_savings() -> None:
     (found,) = of(_with(FMHA), "tensor-cores")
-    assert "attention kernels run in FP32" in found.title
+    assert "attention kernels compute in FP32" in found.title
     assert found.saving_ns is not None
     assert found.saving_ns[0] >= 20 * MS  # of 40 ms, at 2.5 times
     assert found.saving_ns[1] <= 38 * MS

@@ -15,7 +15,7 @@ from boundby.rules import builtin as rules
 from boundby.rules.rule import GROUPS, Rule
 from boundby.trace.facts import Captured
 from boundby.trace.program import KnownProgram, ProgramKind
-from tests.rules.builtin.harness import NO_LIMITS, cases_of, context_of, is_something_to_do, look
+from tests.rules.builtin.harness import NO_LIMITS, cases_of, context_of, is_of_one_action, is_something_to_do, look
 
 # Rules that tell what a timeline shows, and that it cannot show what would be saved.
 UNKNOWN_SAVING = {"external-pace", "hot-kernel"}
@@ -86,6 +86,8 @@ def test_every_kind_of_program_gets_advice_it_can_follow(rule: Rule) -> None:
         for finding in find(context, (rule,), limits=NO_LIMITS).found:
             assert finding.advice, f"{program}: {finding.title}"
             assert is_something_to_do(finding.advice[0]), finding.advice[0]
+            if finding.code:
+                assert is_of_one_action(finding.change, finding.code), f"{finding.change!r} over {finding.code!r}"
             if not program.is_torch:
                 assert not [
                     line for line in (*finding.advice, finding.disproof) if "torch" in line or "DataLoader" in line

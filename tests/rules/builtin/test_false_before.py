@@ -101,7 +101,7 @@ def _phase(*, work_ns: int) -> list[Instruction]:
 
 @pytest.mark.parametrize(
     ("work_ns", "change"),
-    [(1 * MS, "Overlap host code with the GPU's work"), (100 * US, "Speed up parse")],
+    [(1 * MS, "Overlap host code with the GPU's work"), (100 * US, "Find what is slow in parse, and speed it up")],
 )
 def test_what_runs_beside_the_gpu_hides_no_more_than_the_gpu_works(
     monkeypatch: pytest.MonkeyPatch, work_ns: int, change: str

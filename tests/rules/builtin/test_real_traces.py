@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from boundby.model.errors import UserError
 from boundby.results.report import Report
 from boundby.rules.builtin import builtin
-from tests.rules.builtin.harness import is_something_to_do
+from tests.rules.builtin.harness import is_of_one_action, is_something_to_do
 from tests.support.traces import analysis_of, trace_names
 
 PAGES = {f"rules/{rule.id}" for rule in builtin()}
@@ -44,6 +44,7 @@ def test_findings_can_be_looked_up(name: str) -> None:
         assert "\n" not in finding.title
         assert not finding.title.endswith(".")
         assert is_something_to_do(finding.advice[0]), finding.advice[0]
+        assert not finding.code or is_of_one_action(finding.change, finding.code), (finding.change, finding.code)
         if finding.saving_ns is not None:
             low, high = finding.saving_ns
             assert 0 <= low <= high <= longest

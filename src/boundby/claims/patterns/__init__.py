@@ -35,6 +35,7 @@ _BLANKS = {
     "search": "KERNEL",
     "launches": "--launch-count 3 --kernel-name KERNEL",
     "call": "cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &alpha, B, n, A, k, &beta, C, n);",
+    "hint": "",
     "function": "FUNCTION",
     "sample": "boundby profile -- PROGRAM",
     "rest": "--skip-first 1",

@@ -35,7 +35,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING
 from boundby.model.scale import A_FEW_LINES, HALF, MOST, NEARLY_ALL, QUARTER, SMALL
-from boundby.model.units import bandwidth, count, duration, percent, size
+from boundby.model.units import bandwidth, count, duration, percent, place, size
 from boundby.replay.device_concurrency import WARP
 from boundby.results.report import Example
 from boundby.rules.rule import Match
@@ -157,7 +157,7 @@ class MatchedOperations(Struct, frozen=True, eq=False, dict=True):
         tree, launched = self.context.timeline.ownership.regions, self.context.timeline.launch_region[self.rows]
         inside = pick(tree.subtree(region), launched, False)
         if (part := float(self.duration_ns[inside].sum()) / max(self.total_ns, 1)) < MOSTLY_INSIDE:
-            title += f"; {percent(part)} of that in this region"
+            title += f"; {percent(part)} of that in {place(self.context.path(region))}"
         if (gpus := len(unique(self.context.operations.device[self.rows]))) > 1:
             title += f" (sum of {gpus} GPUs)"
         where = line_of_calls(self.context, self.context.calls.of_operation[self.rows], self.duration_ns)
@@ -412,7 +412,7 @@ class LaunchSet(Struct, frozen=True):
         region = self.region
         inside = float(pick(self.context.tree.subtree(region), self._regions, False).mean())
         if inside < MOSTLY_INSIDE:
-            title += f"; {percent(inside)} of these launches lie in this region"
+            title += f"; {percent(inside)} of these launches lie in {place(self.context.path(region))}"
         return Match(
             region=region,
             title=title,

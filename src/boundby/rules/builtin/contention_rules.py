@@ -17,6 +17,7 @@ from boundby.model.intervals import EMPTY, CoveredTime, IntervalSet, intersect, 
 from boundby.model.scale import NOTABLE, SLIGHT
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
+from boundby.rules.remedies import by_key
 from boundby.rules.rule import Match, Rule
 
 
@@ -44,8 +45,8 @@ def _shared_gpu(context: RuleContext) -> Iterator[Match]:
             },
             saving_ns=(0, item.total_ns),
             advice=(
-                "Measure on a GPU of your own, or see which program takes this one: nvidia-smi "
-                "--query-compute-apps=pid,name --format=csv shows it while it runs",
+                "Measure on a GPU of your own, or see, while the program runs, who else uses this one: "
+                f"{_command(context, 'stop-sharing')}",
                 "Until then kernels take longer here than they need: savings of other findings are too high or too low",
             ),
             examples=tuple(
@@ -76,14 +77,18 @@ def _shared_gpu(context: RuleContext) -> Iterator[Match]:
             },
             saving_ns=(0, slow.excess_ns),
             advice=(
-                "See whether heat or power lowers the clock: nvidia-smi "
-                "--query-gpu=clocks.sm,temperature.gpu,power.draw,clocks_event_reasons.active --format=csv -l 1, while "
-                "it runs; another process on the GPU slows kernels the same way",
+                "While the program runs, see whether heat or power lowers the clock: "
+                f"{_command(context, 'watch-clocks')}; another process on the GPU slows kernels the same way",
             ),
             cost_ns=slow.excess_ns,
             is_unsure=True,
-            code="nvidia-smi --query-gpu=clocks.sm,temperature.gpu,clocks_event_reasons.active --format=csv -l 1",
+            remedy="watch-clocks",
         )
+
+
+def _command(context: RuleContext, remedy: str) -> str:
+    """What a row of the table has people type."""
+    return by_key()[remedy].code(context.program, {}, is_of_amd=context.trace.is_of_amd)
 
 
 SHARED_GPU = Rule(

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work
-from boundby.evidence.kernels import attention, elementwise_chains
+from boundby.evidence.kernels import Attention, attention, elementwise_chains
 from boundby.evidence.launches import Part
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
@@ -41,8 +41,9 @@ def _attention(context: RuleContext) -> Iterator[Match]:
         return
     least, most = ATTENTION.threshold(context, "fused_least"), ATTENTION.threshold(context, "fused_most")
     yield kernels.match(
-        f"attention is unfused {count(written_out.instances)} times: {count(len(kernels))} kernels between its "
-        f"matrix products take {duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time",
+        f"attention is unfused {count(written_out.instances)} times{_passes(written_out)}: {count(len(kernels))} "
+        f"kernels between its matrix products take {duration(kernels.total_ns)}, {percent(kernels.share)} of kernel "
+        "time",
         kernels.evidence(
             count=written_out.instances,
             forward_count=written_out.forward,
@@ -68,6 +69,12 @@ def _attention(context: RuleContext) -> Iterator[Match]:
         instances=written_out.instances,
         cost_ns=kernels.total_ns,
     ).advising(mask=", attn_mask=mask" if written_out.is_masked else "", jax_mask="mask=mask, " * written_out.is_masked)
+
+
+def _passes(written_out: Attention) -> str:
+    """`` (12 forward, 12 backward)``; empty of a forward pass alone."""
+    backward = written_out.instances - written_out.forward
+    return f" ({count(written_out.forward)} forward, {count(backward)} backward)" if backward else ""
 
 
 ATTENTION = Rule(

@@ -62,7 +62,7 @@ _MODEL_BYTES = 50_000_000
 # What the remedy is called where the cause of the late start is known.
 _KEEP = "Make the context once for several jobs, and for one GPU"
 _ON_GPU = "Build the model on the GPU"
-_SLOW = "Find out why CUDA takes so long to start, with only the GPUs that it uses and code that is loaded when needed"
+_SLOW = "Start with one GPU visible and code loaded when needed, and see whether CUDA starts faster"
 
 
 class _Covering(Struct, frozen=True):
@@ -146,7 +146,7 @@ def _late_code(context: RuleContext, named: list[_Covering], *, is_cuda: bool, i
         return {"code": f"{lazy}{_own_gpus(context)}", "earlier": _SLOW}
     if is_cuda:
         is_one = len(context.timeline.devices) == 1
-        return {"code": _own_gpus(context) if is_one else "", "earlier": _KEEP}
+        return {"code": _own_gpus(context), "earlier": _KEEP} if is_one else {}
     if named and _makes_model(context, named[0]):
         return {"code": 'with torch.device("cuda"): model = Model(...)', "earlier": _ON_GPU}
     return {}

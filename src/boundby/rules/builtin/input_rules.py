@@ -120,10 +120,10 @@ def _beside_advice(context: RuleContext, place: Place) -> str:
     spots = hot_functions(context, place.rows)
     hot = f"; most of it is {spots[0].short_symbol}" if spots else ""
     other = context.program.pick(
-        "Let another thread fill the next pinned buffer while this one is computed with",
+        "Let another thread fill the next pinned buffer",
         torch="Let other processes do it, by DataLoader(num_workers=4, pin_memory=True, persistent_workers=True)",
     )
-    return f"{other}: the launching thread prepares the batch itself{hot}"
+    return f"{other}: now the launching thread prepares each batch itself{hot}"
 
 
 def _waiting_advice(context: RuleContext, place: Place, others: list[FeedingWorker]) -> str:
@@ -177,10 +177,8 @@ def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[Fe
             "", torch="batch = batch.half()  # in the workers: fewer bytes to hand over"
         )
     now = max(len(processes), loader_processes(context))
-    loader = (
-        f"DataLoader(dataset, num_workers={_wanted(context, processes)}, prefetch_factor=4, persistent_workers=True)"
-    )
-    return "host_blocked.workers", context.program.pick("", torch=f"{loader}  # now {now}")
+    loader = f"DataLoader(dataset, num_workers={_wanted(context, processes)}, persistent_workers=True)"
+    return "host_blocked.workers", context.program.pick("", torch=f"{loader}  # now {now}; no more than cores")
 
 
 def _are_cores_taken(context: RuleContext, runs: Sequence[FeedingWorker]) -> bool:

@@ -248,9 +248,11 @@ def _small_blocks(context: RuleContext) -> Iterator[Match]:
     ).advising(
         code=context.program.pick(
             "",
-            cpp=f"{name}<<<{fewer}, {wide}>>>(...);  // now <<<{blocks}, {threads}>>>",
-            numba=f"{name}[{fewer}, {wide}](...)  # now [{blocks}, {threads}]",
-            julia=f"@cuda threads={wide} blocks={fewer} {name}(...)",
+            cpp=f"int i = blockIdx.x * blockDim.x + threadIdx.x;  // in {name}\n"
+            f"{name}<<<{fewer}, {wide}>>>(...);  // now <<<{blocks}, {threads}>>>",
+            numba=f"i = cuda.grid(1)  # in {name}\n{name}[{fewer}, {wide}](...)  # now [{blocks}, {threads}]",
+            julia=f"i = (blockIdx().x - 1) * blockDim().x + threadIdx().x  # in {name}\n"
+            f"@cuda threads={wide} blocks={fewer} {name}(...)",
         )
         if not is_library_kernel(context.trace.names[context.operations.name[kernels.longest]])
         else ""
@@ -281,7 +283,7 @@ def _small_grid(context: RuleContext) -> Iterator[Match]:
     if alone.exposed_ns < context.least_ns:
         return
     used = _used(alone)
-    kernels = counted(len(alone), "long kernel", "long kernels")
+    kernels = counted(len(alone), "kernel", "kernels")
     does = "runs alone and fills" if len(alone) == 1 else "run alone and fill"
     copying_ns = _copying_ns(context, alone.rows)
     beside = f", {duration(copying_ns)} of it beside copies, which stay" if copying_ns >= alone.total_ns // 2 else ""
@@ -353,7 +355,7 @@ def _grid_advice(kernels: KernelSet) -> tuple[str, ...]:
     if sums_over_batch(name):
         other = context.program.pick(
             "Use another kernel for it",
-            torch="Try torch.compile, which makes a kernel of its own for it that can split the sum over more blocks",
+            torch="Try torch.compile, whose kernel for it can split the sum over more blocks",
         )
         return (
             f"{other}: {launches}. It is a library's, and sums over the batch for each feature, so that a larger batch "
@@ -367,19 +369,24 @@ def _grid_advice(kernels: KernelSet) -> tuple[str, ...]:
 
 
 def _code(kernels: KernelSet) -> str:
-    """A launch that fills the GPU, where the kernel is the program's own in CUDA."""
+    """A launch that fills the GPU, and the loop that is right with any, where the kernel is the
+    program's own in CUDA."""
     work, row = device_work(kernels.context), _costliest(kernels)
     name = kernels.context.trace.names[kernels.context.operations.name[row]]
     if is_library_kernel(name):
         return kernels.context.program.pick("", torch=_COMPILED) if sums_over_batch(name) else ""
     threads = min(int(work.threads[row]), BLOCK_THREADS) if work.threads[row] >= WARP else BLOCK_THREADS
     called = kernel_name(kernels.context, row).partition(" ")[0]
-    grid = f"(n + {threads - 1}) / {threads}"
+    grid, now = f"(n + {threads - 1}) / {threads}", f"{int(work.blocks[row])}, {int(work.threads[row])}"
     return kernels.context.program.pick(
         "",
-        cpp=f"{called}<<<{grid}, {threads}>>>(...);  // n: elements, one thread for each",
-        numba=f"{called}[{grid.replace('/', '//')}, {threads}](...)  # n: elements, one thread for each",
-        julia=f"@cuda threads={threads} blocks=cld(n, {threads}) {called}(...)  # one thread for each element",
+        cpp=f"// in {called}, over all n elements:\n"
+        "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)\n"
+        f"{called}<<<{grid}, {threads}>>>(...);  // now <<<{now}>>>",
+        numba=f"for i in range(cuda.grid(1), n, cuda.gridsize(1)):  # in {called}\n"
+        f"{called}[{grid.replace('/', '//')}, {threads}](...)  # n elements; now [{now}]",
+        julia=f"for i = (blockIdx().x - 1) * blockDim().x + threadIdx().x:blockDim().x * gridDim().x:n  # in {called}\n"
+        f"@cuda threads={threads} blocks=cld(n, {threads}) {called}(...)  # n elements; now {now}",
         openmp="#pragma omp target teams loop collapse(2)  // more iterations for the GPU to share",
         directives="#pragma acc parallel loop gang vector collapse(2)  // more iterations for the GPU to share",
     )
@@ -475,7 +482,7 @@ def _tail_wave(context: RuleContext) -> Iterator[Match]:
     kernels = KernelSet(context, rows, lambda row: f"{kernel_name(context, row)}, {work.blocks[row]:,} blocks")
     part = kernels.mean(idle)
     yield kernels.match(
-        f"{counted(len(kernels), 'long kernel', 'long kernels')} ({duration(kernels.total_ns)}): the last turn of "
+        f"{counted(len(kernels), 'kernel', 'kernels')} ({duration(kernels.total_ns)}): the last turn of "
         f"blocks fills part of the GPU, and {percent(part)} of the multiprocessors' time is left idle",
         kernels.evidence(
             blocks=distinct_shapes(work.blocks[rows]),

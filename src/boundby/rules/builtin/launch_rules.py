@@ -163,8 +163,8 @@ def _larger_chunks(context: RuleContext, found: Chunks, larger: int) -> str:
     worth, all_of_them = worth_a_call(context, found), found.bytes_each * len(found.kernels)
     if all_of_them < worth:
         return (
-            f"Copy all {size(all_of_them)} at once. Even that is little: a copy runs several times as long as its call "
-            f"from {size(worth)} on, so collect more work for each"
+            f"Copy each array in one piece of {size(all_of_them)}, and collect more work for each piece: only from "
+            f"{size(worth)} on does a copy run several times as long as its call"
         )
     return (
         f"Make chunks larger, so that a copy or kernel runs several times as long as its call: here "

@@ -123,8 +123,8 @@ def _attention(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
     most = min(most, _ATTENTION_MOST)
     half = "float16" if capability < _FIRST_WITH_TF32 else "bfloat16"
     return kernels.match(
-        f"{counted(len(kernels), 'attention kernel runs', 'attention kernels run')} in FP32 ({percent(kernels.share)} "
-        f"of kernel time, {duration(kernels.total_ns)}): no tensor cores, and no FlashAttention",
+        f"{counted(len(kernels), 'fused attention kernel computes', 'fused attention kernels compute')} in FP32 "
+        f"({percent(kernels.share)} of kernel time, {duration(kernels.total_ns)}): in 16 bits faster ones take over",
         kernels.evidence(gpu=gpu, assumed_speed_up=[least, most]),
         kernels.saving_by_speed(least, most),
         kernels.context.program.pick(

@@ -140,6 +140,7 @@ class StandardWork(NamedTuple):
     what: str
     library: str
     call: str
+    hint: str = ""  # behind what it stands in place of
 
 
 # By how people call their own kernels for it.
@@ -149,6 +150,7 @@ _STANDARD_WORK: tuple[tuple[re.Pattern[str], StandardWork], ...] = tuple(
         (
             *(r"mat_?mul|matrix_?mul(?:t|tiply|tiplication)?|[sdh]?gemm", "a matrix product", "cuBLAS"),
             "cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &alpha, B, n, A, k, &beta, C, n);",
+            "; FP32, row-major: B first",
         ),
         (
             *(r"conv(?:olve|olution)?(?:[123]d)?", "a convolution", "cuDNN"),
