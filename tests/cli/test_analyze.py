@@ -16,6 +16,7 @@ from boundby.results import saved
 from boundby.results.report import Report
 from tests.cli.conftest import Ran, StandIn
 from tests.support import reports
+from tests.support.headlines import headline, stressed
 
 Boundby = Callable[..., Ran]
 pytestmark = pytest.mark.usefixtures("analysis")
@@ -25,7 +26,7 @@ def test_the_terminal_view_is_the_default(boundby: Boundby, analysis: StandIn, r
     ran = boundby("analyze", report)
     assert ran.code == 0
     assert ran.err == ""
-    assert "GPU 0 is SYNC BOUND." in ran.out
+    assert headline("sync") in ran.out
     assert "\x1b" not in ran.out
     assert max(map(len, ran.out.splitlines())) == 100  # not a terminal: a fixed width
     assert analysis.calls[0][1] == AnalysisOptions()
@@ -73,7 +74,7 @@ def test_json_of_several_is_an_array(boundby: Boundby, report: Path, tmp_path: P
 def test_csv_and_markdown(boundby: Boundby, report: Path) -> None:
     table = list(csv.DictReader(io.StringIO(boundby("analyze", report, "--format", "csv").out)))
     assert table[1]["path"] == "step"
-    assert "### GPU 0 is SYNC BOUND." in boundby("analyze", report, "--format", "markdown").out
+    assert f"### {headline('sync')}" in boundby("analyze", report, "--format", "markdown").out
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_a_bug_outweighs_a_bad_report(boundby: Boundby, analysis: StandIn, repor
     ran = boundby("analyze", odd, tmp_path / "missing", report)
     assert ran.code == 70
     assert "This is a bug in boundby (ZeroDivisionError: oops)." in ran.err
-    assert "SYNC BOUND" in ran.out
+    assert stressed("sync") in ran.out
 
 
 def test_save_adds_to_a_database(boundby: Boundby, report: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from boundby import analyze, compare_runs
 from boundby.document.comparison_document import document
 from boundby.render import html, to_html
 from tests.render.test_page_browser import browser
+from tests.support.headlines import stressed
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
 REPORT = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
@@ -67,13 +68,13 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any
 
 def test_cells_show_what_they_are_bound_by_and_name_their_lines(outputs: list[list[dict[str, Any]]]) -> None:
     slow = shown(outputs[2])
-    assert "BOUND BY HOST CODE" in slow
+    assert stressed("cpu") in slow
     assert re.search(r"In \[2\]:\d+ ", slow)
     assert re.search(r'<a href="boundby-out/torch/cell3\.\d+\.html"', slow)
     assert "<script" not in slow
     assert "<b>before</b>" in shown(outputs[4])  # how much faster, a busy machine does not always tell
     assert shown(outputs[5], "text/plain").startswith("<boundby.Report of boundby-out/torch/cell4.")
-    assert "SYNC BOUND" in shown(outputs[6])
+    assert stressed("sync") in shown(outputs[6])
 
 
 def test_a_cell_keeps_its_value_and_its_errors(outputs: list[list[dict[str, Any]]]) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from boundby.render import html
 from tests.support import reports
+from tests.support.headlines import stressed
 
 VOID: set[str] = set()
 
@@ -55,6 +56,6 @@ def test_notebooks_get_it() -> None:
     html.register()
     text = reports.sample()._repr_html_()
     assert text is not None
-    assert "SYNC BOUND" in text
+    assert stressed("sync") in text
     assert "these 5.43 s would be 4.12 s (-24 %)" in text
     assert "sync 24 %" in text

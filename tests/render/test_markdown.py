@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from boundby.render import markdown, to_markdown
 from tests.support import golden, reports
+from tests.support.headlines import headline
 
 #: As GitHub reads it: tables, strikethrough and HTML.
 GITHUB = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
@@ -90,12 +91,12 @@ def test_a_name_in_a_table_cell_reads_as_it_was(name: str) -> None:
 
 def test_the_sentence_comes_first() -> None:
     lines = markdown.render(reports.sample()).splitlines()
-    assert lines[3] == "### GPU 0 is SYNC BOUND."
+    assert lines[3] == f"### {headline('sync')}"
 
 
 def test_a_node_of_many_gpus_fits_a_comment() -> None:
     text = markdown.render(reports.many_devices(64))
-    assert "### 48 of 64 GPUs are SYNC BOUND." in text
+    assert f"### {headline('sync', '48 of 64 GPUs', plural=True)}" in text
     assert text.count("| GPU 63 |") == 1
     assert len(text) < 65_536
 

@@ -44,6 +44,7 @@ from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
 from boundby.trace.program import KnownProgram, ProgramKind
 from tests.rules.builtin.harness import Source, as_torch, findings
+from tests.support.headlines import headline
 
 
 def analyzed(folder: Path, *body: Instruction) -> Report:
@@ -263,4 +264,4 @@ def test_a_surer_change_of_another_cause_is_tried_first_and_the_headline_names_b
     assert (report.devices[0].verdict.bound, first.other) == ("gpu_compute", "sync")
     assert first.saving_ns is not None
     assert all(first.saving_ns[0] > one.saving_ns[0] for one in rest if one.saving_ns and one.is_search)
-    assert str(view.accounts(report)[0].headline) == "GPU 0 is COMPUTE BOUND; start with syncs."
+    assert str(view.accounts(report)[0].headline) == headline("gpu_compute", begin_with="sync")
