@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import sys
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import pytest
+from jinja2 import DictLoader, Environment
 
 from boundby.render import html
+from boundby.render.compiled import CompiledTemplates
 from tests.support import reports
 from tests.support.headlines import stressed
 
@@ -59,3 +64,33 @@ def test_notebooks_get_it() -> None:
     assert stressed("sync") in text
     assert "these 5.43 s would be 4.12 s (-24 %)" in text
     assert "sync 24 %" in text
+
+
+def test_templates_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+
+    def say() -> tuple[str, bool]:
+        """What a template says, and whether it was compiled for that."""
+        compiled: list[str] = []
+
+        class Noted(Environment):
+            def _generate(self, *arguments: Any, **options: Any) -> str:
+                compiled.append(arguments[1])
+                return super()._generate(*arguments, **options)
+
+        environment = Noted(
+            loader=DictLoader({"hello.html.j2": "Hello {{ name }}"}), bytecode_cache=CompiledTemplates()
+        )
+        return environment.get_template("hello.html.j2").render(name="you"), bool(compiled)
+
+    assert say() == ("Hello you", True)
+    assert say() == ("Hello you", False)
+    [file] = [path for path in tmp_path.rglob("*") if path.is_file()]
+    file.write_bytes(b"damaged")
+    assert say() == ("Hello you", True)
+    assert say() == ("Hello you", False)
+    file.unlink()
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert say() == ("Hello you", True)
+    assert not file.exists()

@@ -79,6 +79,7 @@ def environment() -> Environment:
     from boundby.document.blocks import clean, segments
     from boundby.model import units
     from boundby.model.causes import info
+    from boundby.render.compiled import CompiledTemplates
 
     def tight(text: str) -> Markup:
         """The text, escaped, with every number kept beside its unit."""
@@ -92,6 +93,7 @@ def environment() -> Environment:
         loader=FileSystemLoader((FOLDER, FOLDER / "templates", FOLDER / "page/templates")),
         autoescape=True,
         undefined=StrictUndefined,
+        bytecode_cache=CompiledTemplates(),
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=lambda value: clean(value) if type(value) is str else value,

@@ -44,8 +44,14 @@ def as_script(data: Json) -> object:
     """JSON that no text of a trace can leave."""
     from markupsafe import Markup
 
-    text = json.dumps(_cleaned(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = _json(data)
+    if "\\" in text or not text.isprintable():  # else there is nothing to clean
+        text = _json(_cleaned(data))
     return Markup(text.translate(_ESCAPES))
+
+
+def _json(data: Json) -> str:
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 MOST_JSON = 3_000_000  # characters of a result that a page carries to be downloaded
