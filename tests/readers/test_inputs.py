@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from boundby.capture.folder import find_in_folder
+from boundby.cli.analyze import analyze
 from boundby.cli.main import main
 from boundby.jobs.gather import find_reports
-from boundby.model.inputs import by_suffix, input_kind
+from boundby.model.inputs import by_suffix, input_kind, named
 from boundby.results.write import looks_like_report
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix, _ in by_suffix()])
@@ -43,3 +46,9 @@ def test_what_needs_no_nsys_is_preferred(tmp_path: Path) -> None:
     for suffix, _ in by_suffix(sought=True):
         (tmp_path / f"one{suffix}").write_bytes(b"x")
     assert [path.name for _, path in find_reports([tmp_path])[1]] == ["one.sqlite"]
+
+
+@pytest.mark.parametrize("place", ["README.md", "docs/pytorch-profiler.md", "boundby analyze --help"])
+def test_people_are_told_of_every_suffix_of_pytorch_traces(place: str) -> None:
+    text = (analyze.help or "") if place.startswith("boundby") else (ROOT / place).read_text(encoding="utf-8")
+    assert [suffix for suffix in named("pytorch").split(", ") if suffix not in text] == []

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError
-from boundby.model.inputs import INPUTS, input_kind
+from boundby.model.inputs import INPUTS, input_kind, named
 from boundby.model.late import expression
 from boundby.model.scale import LABEL, PIECE_BYTES
 from boundby.trace.vocabulary.last_words import LastWords
@@ -163,7 +163,7 @@ def find_in_folder(folder: Path) -> Path:
         return find_in_folder(newest)
     raise InputError(
         f"{folder} is a folder without a report of nsys (.nsys-rep, .qdrep), an export of one (.sqlite), or a trace of "
-        "torch.profiler (.json, .json.gz).",
+        f"torch.profiler ({named('pytorch')}).",
         "Give a report file, or a folder that boundby profile made.",
     )
 
@@ -208,7 +208,7 @@ def is_torch_trace(path: Path) -> bool:
     kind = input_kind(path, sought=True)
     if kind is None or kind.is_nsys or not path.is_file():
         return False
-    if path.name.lower().endswith((".pt.trace.json", ".gz")):
+    if path.name.lower().endswith(kind.sure_suffixes):
         return True
     with contextlib.suppress(OSError):
         head = door.first_of(path, PIECE_BYTES)

@@ -17,6 +17,7 @@ class InputKind(Struct, frozen=True):
     is_folder: bool = False  # a folder of such files is one report
     is_sought: bool = True  # found in folders by its name; else only where it is named
     is_nsys: bool = True  # nothing else is called so
+    sure_suffixes: tuple[str, ...] = ()  # where other files may be called so: what nothing else is called
 
 
 #: The first is preferred where several are of one recording: what needs no nsys comes first.
@@ -25,7 +26,7 @@ INPUTS = (
     InputKind((".nsys-rep",), "nsys-rep", needs_nsys=True),
     InputKind((".qdrep",), "nsys-qdrep", needs_nsys=True),
     InputKind((".qdstrm",), "nsys-rep", needs_nsys=True),
-    InputKind((".json", ".json.gz"), "pytorch", is_nsys=False),
+    InputKind((".json", ".json.gz"), "pytorch", is_nsys=False, sure_suffixes=(".pt.trace.json", ".json.gz")),
     InputKind((".sqlite3", ".db"), "nsys-sqlite", is_sought=False),
     InputKind((".arrow",), "nsys-arrow", is_folder=True, is_sought=False),
     InputKind((".parquet",), "nsys-parquet", is_folder=True, is_sought=False),
@@ -37,6 +38,11 @@ def by_suffix(*, sought: bool = False) -> Iterator[tuple[str, InputKind]]:
     for kind in INPUTS:
         if not kind.is_folder and (kind.is_sought or not sought):
             yield from ((suffix, kind) for suffix in kind.suffixes)
+
+
+def named(*sources: str) -> str:
+    """``.json, .json.gz``: the suffixes of these sources that folders are searched for, as people are told of them."""
+    return ", ".join(suffix for suffix, kind in by_suffix(sought=True) if kind.source in sources)
 
 
 def input_kind(path: PurePath | str, *, sought: bool = False) -> InputKind | None:
