@@ -6,7 +6,6 @@ Files for programs hold all regions; tables for people those worth a row.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median_low
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -371,7 +370,7 @@ def uneven(rows: Sequence[Row]) -> str:
     empty where none is such."""
     for row in sorted(rows, key=lambda row: -row.share):
         first_ns, *others_ns = row.region.instance_ns.host_ns or (0,)
-        usual_ns = median_low(others_ns) if others_ns else 0
+        usual_ns = sorted(others_ns)[(len(others_ns) - 1) // 2] if others_ns else 0
         is_told = row.is_judged and row.region.total_ns and first_ns >= FIRST * usual_ns > 0
         is_told = is_told and sum(others_ns) <= UNEVEN * usual_ns * len(others_ns)  # else it is not the first alone
         if is_told and min(row.region.host.mean_ns, sentences.each_ns(row.region)) > UNEVEN * usual_ns:

@@ -13,7 +13,6 @@ import importlib
 import re
 import sqlite3
 import struct
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
@@ -389,6 +388,8 @@ class ColumnExport(Database):
                 "Reading a folder of Parquet files needs pyarrow, which is not installed.",
                 "Run: pip install pyarrow. Or export as SQLite: nsys export --type sqlite REPORT.nsys-rep",
             ) from None
+        import tempfile  # for folders of columns only: with all that it loads it costs as much as a rule
+
         folder = tempfile.TemporaryDirectory(prefix="boundby-", dir=door.temporary())
         made = Path(self._opened.enter_context(folder), path.name)
         try:
