@@ -11,7 +11,7 @@ from msgspec import Struct
 from boundby.attribution.regions import ROOT
 from boundby.correlation.correlate import Calls
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
-from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work
+from boundby.evidence.device_work import SHORT_KERNEL_NS, DeviceWork, device_work
 from boundby.evidence.kernels import optimizer_kernels
 from boundby.evidence.transfers import bandwidth_of, link_rate
 from boundby.model.arrays import (
@@ -441,10 +441,14 @@ def items(context: RuleContext) -> Items | None:
     work, of = device_work(context), launches(context)
     if not len(of.call) or median(work.duration_ns[of.operation]) > SHORT_KERNEL_NS:
         return None
-    blocks, room = work.blocks[of.operation], work.multiprocessors[of.operation]
-    is_small = not bool(((blocks >= room) & (room > 0)).mean() > HALF)
     item_sizes = _named(context) or _waited_for(context)
-    return item_sizes and Items(*item_sizes, has_small_grids=is_small)
+    return item_sizes and Items(*item_sizes, has_small_grids=_are_small(work, of.operation))
+
+
+def _are_small(work: DeviceWork, operations: Rows) -> bool:
+    """Whether grids of most of these kernels leave some of the GPU's multiprocessors without a block."""
+    room = work.multiprocessors[operations]
+    return not bool(((work.blocks[operations] >= room) & (room > 0)).mean() > HALF)
 
 
 def _named(context: RuleContext) -> tuple[int, int, int, bool] | None:
