@@ -685,8 +685,8 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int, late: Sequence[
     warnings += [
         TraceWarning(
             "clock-unshown",
-            f"Nothing on GPU {trace.gpus[device.index].id} begins sooner than {duration(device.shift.unshown_ns)} "
-            "after its launch: it did work before that is not on record, or its clock is ahead by as much.",
+            f"All work on GPU {trace.gpus[device.index].id} begins {duration(device.shift.unshown_ns)} or more after "
+            "its launch: earlier work is not on record, or its clock is ahead by as much.",
         )
         for device in timeline.devices
         if device.shift.unshown_ns >= NOTABLE * (device.high_ns - device.low_ns)

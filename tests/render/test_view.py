@@ -4,7 +4,8 @@ from msgspec.structs import replace
 
 from boundby.document import sentences
 from boundby.document.view import EXTERNAL_PACE, MAX_ROWS, accounts, not_by_size, select
-from boundby.results.report import AnalysisSummary, Coverage, FirstResponse, Top, WhatIf
+from boundby.model import units
+from boundby.results.report import AnalysisSummary, Coverage, FirstResponse, Top, Uncertainty, WhatIf
 from tests.support import reports
 
 
@@ -111,15 +112,17 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
     item = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=400_000_000, high_ns=900_000_000)
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": item})
     assert told == "Without kernel time these 1.00 s would be 400-900 ms (-10 to -60 %)."
-    sure = sentences.confidence(compute, {"gpu_compute": replace(item, confidence="low")})
-    assert sure == "Confidence in the verdict: high; in the savings: low."
+    doubts = (Uncertainty("model", (), 5, 5, 0, "it errs"), Uncertainty("outside", (), 0, 90, 0, "others go on"))
+    unsure = replace(item, confidence="low", uncertainties=doubts)
+    sure = sentences.confidence(compute, {"gpu_compute": unsure})
+    assert sure == "Confidence in the verdict: high; in the savings: low (others go on)."
 
 
-def test_a_range_that_says_little_is_told_by_its_sure_end() -> None:
+def test_a_wide_range_is_told_by_both_ends() -> None:
     compute = replace(reports.verdict("gpu_compute", 200_000_000), decided_by="replay")
     wide = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=200_000_000, high_ns=900_000_000)
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": wide})
-    assert told == "Removing kernel time would save at least 10 % of the time."
+    assert told == "Removing kernel time would save 10-80 % of the time."
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": replace(wide, high_ns=1_000_000_000)})
     assert told == "Removing kernel time would save up to 80 % of the time."
 
@@ -129,6 +132,9 @@ def test_the_next_limit_is_hidden_only_where_the_gpus_work_hides_it() -> None:
     left = {"gpu_compute": WhatIf("infinite_gpu", 400_000_000, 1_000_000_000)}
     hidden = "the next limit would be launch overhead, now hidden behind the GPU's work."
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 10_000_000}).endswith(hidden)
+    after_waits = {"cuda_api": 10_000_000, "sync": 360_000_000}
+    told = sentences.outlook(compute, 1_000_000_000, left, after_waits)
+    assert told.endswith("the next limit would be launch overhead, in the bar as sync.")
     shown = "the next limit would be launch overhead."
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 380_000_000}).endswith(shown)
     blocked = replace(compute, bound="host_blocked")  # what is left is all that there is beside the waits
@@ -144,6 +150,20 @@ def test_time_that_is_not_on_record_is_not_called_idle() -> None:
     assert accounts(replace(base, devices=(device,)))[0].exposed.startswith("If the host never waited")
     coverage = replace(device.coverage, unrecorded_ns=device.window_ns // 5)
     assert accounts(replace(base, devices=(replace(device, coverage=coverage),)))[0].exposed == ""
+
+
+def test_the_header_says_what_is_not_on_record_and_where_the_record_begins() -> None:
+    base = reports.sample()
+    (device,) = base.devices
+    around = replace(device, startup_ns=device.window_ns, shutdown_ns=0)
+    assert sentences.window(replace(base, devices=(around,))).endswith(f"{units.duration(device.window_ns)} before")
+    late = replace(around.window, start_ns=3 * device.window_ns, end_ns=4 * device.window_ns)
+    told = sentences.window(replace(base, devices=(replace(around, window=late),)))
+    assert told.endswith(f"; the record begins at {units.duration(2 * device.window_ns)}")
+    lacking = replace(around, coverage=replace(device.coverage, unrecorded_ns=device.window_ns // 5))
+    told = sentences.window(replace(base, devices=(lacking,)))
+    assert f"(50 %), {units.duration(device.window_ns // 5)} of it not on record; " in told
+    assert "on record (" not in told
 
 
 def test_the_account_alone_predicts_nothing() -> None:

@@ -123,7 +123,7 @@ def test_a_saturated_device_says_how_close_the_host_is() -> None:
     case = case_of(time=account(gpu_compute=970, device_wait=30), active_ns=930_000_000)
     assert decide(case).host_limit_fraction == pytest.approx(0.07)
     replayed = changed(case, replayed={"gpu_compute": 70 * MS, "sync": 0})
-    assert "the host alone would take 93 % of the time" in judge(replayed).because
+    assert "the host itself needs 93 % of the time" in judge(replayed).because
     limit = "the host works 93 % of the time as well: faster kernels alone gain no more than the rest"
     assert limit in judge(case).because
 

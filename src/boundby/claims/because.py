@@ -146,7 +146,7 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
     if limit < IDLE_WORTH:
         why = "other work hides it" if is_covered(case, decision.bound) else "what is left takes as long"
         return f"; removing {NOUN[decision.bound]} alone saves little: {why}"
-    return f"; the host alone would take {rest} of the time"
+    return f"; the host itself needs {rest} of the time"
 
 
 def _drain(case: BoundCase, count: float, number: str) -> str:

@@ -201,10 +201,11 @@ def _doubts_of_device(
         yield uncertainty("opaque-graphs", steps=1, sentence=sentence)
     if case.records.is_clock_shifted:
         yield uncertainty("clock", steps=1, sentence="the device's clock was off and was corrected")
-    if case.records.clock_ahead_ns and not is_saturated:  # a busy device is so on its own clock
-        ahead = duration(case.records.clock_ahead_ns)
-        sentence = f"no operation starts within {ahead} of its launch: the device's clock may be ahead by so much"
-        yield uncertainty("clock", steps=2, sentence=sentence)
+    ahead_ns = case.records.clock_ahead_ns
+    if ahead_ns and not (is_saturated and ahead_ns < NOTABLE * case.window_ns):  # a busy device is so on its own clock
+        ahead = duration(ahead_ns)
+        sentence = f"all work starts {ahead} or more after its launch: the device's clock may be ahead by so much"
+        yield uncertainty("clock", steps=1 if is_saturated else 2, sentence=sentence)
     if case.missing.lost_before and (case.missing.lost_before >= case.operations or _may_lead(case, decision)):
         before = f"{plural(case.missing.lost_before, 'launch', 'launches')} before the window"
         yield uncertainty("lost-work", steps=2, sentence=f"the work of {before} is not on record")

@@ -35,6 +35,7 @@ from boundby.evidence.transfers import beside_copies
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
+from boundby.model.intervals import union
 from boundby.model.scale import COLUMN, HALF, NEARLY_ALL, NOTABLE, QUARTER, SMALL
 from boundby.model.units import (
     count,
@@ -284,7 +285,7 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
     chosen = np.flatnonzero(alike & own)
     if not len(chosen):
         return None
-    share = percent(int(work.duration_ns[chosen].sum()) / max(int(work.duration_ns[own].sum()), 1)) + " of kernel time"
+    share = _of_kernel_time(context, np.flatnonzero(own), int(work.duration_ns[chosen].sum()))
     name = kernel_name(context, int(chosen[0]))
     seen = "".join(f"; {limit}" for limit in limits(context, chosen))
     tenth = context.saving_by_speed(alike & own, A_TENTH_OFF, A_TENTH_OFF)
@@ -305,6 +306,15 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
     symbol = context.trace.names[context.operations.name[chosen[0]]]
     answer = answer._replace(where=where, is_shown=bool(seen), is_guess=True)
     return _TopKernel(name, symbol, share, is_slow_double(context, int(chosen[0])), chosen, answer)
+
+
+def _of_kernel_time(context: RuleContext, rows: Rows, part_ns: int) -> str:
+    """``46 % of kernel time``; of kernels that overlap that is their summed time."""
+    start, end = context.operations.start_ns[rows], context.operations.end_ns[rows]
+    summed_ns = int((end - start).sum())
+    overlap_ns = summed_ns - union(start, end).total
+    whose = "the kernels' summed time" if overlap_ns > SMALL * summed_ns else "kernel time"
+    return f"{percent(part_ns / max(summed_ns, 1))} of {whose}"
 
 
 def _changed(subject: Subject, remedy: str, top: _TopKernel, **facts: str) -> Told:

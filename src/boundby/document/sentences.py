@@ -266,11 +266,15 @@ def _beyond(cause: str, least_ns: int, window_ns: int, time: Mapping[str, int]) 
 
 
 def _hidden(verdict: Verdict, window_ns: int, saved_ns: int, time: Mapping[str, int]) -> str:
-    """That the next limit is not in the bar since the GPU's work hides it: of what is left without that work, the idle
-    time that it has now explains little. Empty where that is not so."""
+    """Why the next limit is hardly in the bar: of what is left without the bound's work, the idle time that it has now
+    explains little. The GPU's work hides it, or it comes after waits, and the bar counts it as sync. Empty where that
+    is not so."""
     own_ns = time.get(verdict.bound_next or "", 0)
-    is_hidden = verdict.bound_next in NOUN and own_ns < SMALL * window_ns < window_ns - saved_ns - own_ns
-    return ", now hidden behind the GPU's work" if time and is_hidden and verdict.bound in _OF_GPU else ""
+    is_unseen = verdict.bound_next in NOUN and own_ns < SMALL * window_ns < window_ns - saved_ns - own_ns
+    if not (time and is_unseen and verdict.bound in _OF_GPU):
+        return ""
+    is_after_waits = verdict.bound_next not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
+    return ", in the bar as sync" if is_after_waits else ", now hidden behind the GPU's work"
 
 
 def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
@@ -283,14 +287,9 @@ def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
 
 
 def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
-    """Where no prediction can be trusted, since it hangs on delays that nothing explains; of a range that says little,
-    its sure end."""
-    low, high = (units.percent(ns / window_ns) for ns in saving_ns)
-    is_little = saving_ns[1] - saving_ns[0] > HALF * window_ns or high == units.percent(1.0)
-    if saving_ns[0] < WORTH_NAMING * window_ns:
-        bounds = f"up to {high}"
-    else:
-        bounds = f"at least {low}" if is_little else f"between {low} and {high}"
+    """Where no prediction can be trusted, since it hangs on delays that nothing explains: both ends."""
+    low, high = (ns / window_ns for ns in saving_ns)
+    bounds = f"up to {units.percent(high)}" if low < WORTH_NAMING else units.percent_range(low, high)
     return f"Removing {NOUN[main]} would save {bounds} of the time."
 
 
@@ -464,10 +463,15 @@ def predicted_change(item: WhatIf) -> str:
     return f"{least.removesuffix(' %')} to {most}"
 
 
-def is_unsure(verdict: Verdict, left: Left) -> bool:
-    """Whether what the bound saves is of low confidence under a verdict that is not."""
+def unsure_of(verdict: Verdict, left: Left) -> str:
+    """What leaves most open of what the bound saves, where that is of low confidence under a verdict that is not; empty
+    elsewhere."""
     named = (left[cause] for cause in verdict.mixed_of or (verdict.bound,) if cause in left)
-    return any(item.low_ns is not None and "low" == item.confidence != verdict.confidence for item in named)
+    low = [item for item in named if item.low_ns is not None and item.confidence == "low"]
+    if verdict.confidence == "low" or not low:
+        return ""
+    open_of = max(low[0].uncertainties, key=lambda doubt: doubt.low_ns + doubt.high_ns, default=None)
+    return f"; in the savings: low{f' ({clean(open_of.sentence)})' if open_of else ''}"
 
 
 def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
@@ -480,13 +484,13 @@ def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
 
 
 def confidence(verdict: Verdict, left: Left | None = None) -> str:
-    """``Confidence in the verdict: medium (CPU scheduling was not captured); in the savings: low.``; empty where there
-    is no verdict."""
+    """``Confidence in the verdict: medium (CPU scheduling was not captured); in the savings: low (another process seems
+    to share the GPU).``; empty where there is no verdict."""
     if verdict.why_not is not None:  # nothing to be sure of
         return ""
     reasons = "; ".join(clean(reason).rstrip(".") for reason in verdict.reasons)
-    number = "; in the savings: low" if is_unsure(verdict, left or {}) else ""
-    return f"Confidence in the verdict: {verdict.confidence}{f' ({reasons})' if reasons else ''}{number}."
+    why = f" ({reasons})" if reasons else ""
+    return f"Confidence in the verdict: {verdict.confidence}{why}{unsure_of(verdict, left or {})}."
 
 
 def shared(report: Report, device: DeviceReport) -> str:
@@ -659,13 +663,17 @@ def window(report: Report) -> str:
     if chosen not in ("gpu", "all"):
         text += f", window {clean(chosen)},"
     outside = _around_window(longest, around, run_ns, is_whole=chosen == "gpu")
+    lacks = chosen == "gpu" and lacks_records(longest)
+    lacking = f"{units.duration(longest.coverage.unrecorded_ns)} of it not on record" if lacks else ""
     if outside:
-        text = f"analysed {text} of the {units.duration(run_ns)} on record ({_finely(longest.window_ns / run_ns)})"
-    else:
+        run = units.duration(run_ns) if lacks else f"the {units.duration(run_ns)} on record"
+        text = f"analysed {text} of {run} ({_finely(longest.window_ns / run_ns)})"
+    elif not lacks:
         text += f"{'' if text.endswith(',') else ','} all that was recorded"
-    if chosen == "gpu" and lacks_records(longest):
-        text += ", time not on record included"
-    return "; ".join((text, ", ".join(outside))) if outside else text
+    begins_ns = longest.window.start_ns + longest.clock_shift_ns - longest.startup_ns
+    begins = f"the record begins at {units.duration(begins_ns)}" if begins_ns >= SMALL * run_ns else ""
+    text = ", ".join(filter(None, (text, lacking)))
+    return "; ".join(filter(None, (text, ", ".join(outside), begins)))
 
 
 def _around_window(longest: DeviceReport, around: Mapping[str, int], run_ns: int, *, is_whole: bool) -> list[str]:
@@ -685,14 +693,14 @@ def _on_record(report: Report) -> tuple[DeviceReport, Mapping[str, int], int]:
 
 
 def elsewhere(report: Report) -> str:
-    """``The analysed part is 0.4 % of what is on record. If all of it matters, begin with the 38.3 s after it.``; empty
-    where it is more than a small part, or chosen by the user."""
+    """``The analysed part is 0.4 % of what is on record: --window all has the 38.3 s after it, too.``; empty where it
+    is more than a small part, or chosen by the user."""
     longest, around, run_ns = _on_record(report)
     if report.analysis.window != "gpu" or report.trace.source == PYTORCH or longest.window_ns > NOTABLE * run_ns:
         return ""
     where, share = max(around, key=lambda side: around[side]), _finely(longest.window_ns / run_ns)
-    told = f"If all of it matters, begin with the {units.duration(around[where])} {where} it (--window all)."
-    return f"The analysed part is {share} of what is on record. {told}"
+    all_of_it = f"--window all has the {units.duration(around[where])} {where} it, too"
+    return f"The analysed part is {share} of what is on record: {all_of_it}."
 
 
 def _finely(share: float) -> str:

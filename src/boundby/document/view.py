@@ -362,7 +362,7 @@ def not_by_size(rows: Sequence[Row]) -> str:
     """Why a region is bound by another cause than its bar is full of; empty where none is."""
     judged = (row for row in rows if row.letter)
     is_other = any(2 * row.time[row.region.verdict.bound] < max(row.time.values()) for row in judged)
-    return "BOUND BY: what saves most, not what takes most: later work starts earlier without it." if is_other else ""
+    return "BOUND BY: what saves most if it is gone, even where another cause takes more time." if is_other else ""
 
 
 def uneven(rows: Sequence[Row]) -> str:

@@ -37,7 +37,9 @@ KINDS = {
     "ranks": OpenKind(
         "other ranks may gain as much, so that their messages come sooner", "capture the other ranks, too: boundby job"
     ),
-    "shared": OpenKind("another process seems to share the GPU, and may take more or less of it then", _ALONE),
+    "shared": OpenKind(
+        "launched work waits at the GPU, perhaps for another process, and may wait longer or shorter then", _ALONE
+    ),
     "contradictions": OpenKind("the times deny some dependencies: as many others may be unknown", _EVENTS),
     "lost-work": OpenKind("launches are on record whose work is not", _AGAIN),
     "lost-calls": OpenKind("CUDA calls are missing from the record", _AGAIN),

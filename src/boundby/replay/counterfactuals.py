@@ -331,7 +331,7 @@ def _region_savings(
 
 
 def _following(predictor: Predictor, position: int, savings: Mapping[str, int], held: set[Cause]) -> dict[str, int]:
-    """Savings on one device once its best cause (and every wait) is gone."""
+    """Savings on one device once its best cause is gone: of its waits, and of every other cause once they are gone."""
     best = max(sorted(savings), key=lambda cause: savings[cause])
     gone = tuple(dict.fromkeys(("sync", best)))
     also = [Without((cause.key,)) for cause in sorted(held) if cause.key not in gone]
@@ -339,11 +339,10 @@ def _following(predictor: Predictor, position: int, savings: Mapping[str, int], 
         *([ReplayStep(change, predictor.everywhere) for change in (Without(gone), *more)] for more in [(), *zip(also)])
     )
     base = predictor.without(gone)[position]
-    return {
-        cause.key: max(base - predictor.without((cause.key,), first=gone)[position], 0)
-        for cause in sorted(held)
-        if cause.key not in gone
-    } or {"sync": 0}
+    waits_ns = 0 if best == "sync" else max(predictor.without((best,))[position] - base, 0)
+    others = (cause.key for cause in sorted(held) if cause.key not in gone)
+    then = {key: max(base - predictor.without((key,), first=gone)[position], 0) for key in others}
+    return {**then, "sync": waits_ns}
 
 
 def _regions_that_matter(timeline: Timeline, inclusive: Int64Array) -> list[int]:

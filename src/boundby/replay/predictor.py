@@ -28,7 +28,7 @@ from boundby.model.arrays import (
     pick,
     unique,
 )
-from boundby.model.causes import REMOVABLE, Cause
+from boundby.model.causes import REMOVABLE, SHORT_LABEL, Cause
 from boundby.model.intervals import CoveredTime, any_of, clip, union
 from boundby.model.scale import A_FEW_LINES, HABIT, HARDLY, NEGLIGIBLE, NEXT_TO_NOTHING, NOTABLE, SMALL
 from boundby.model.units import percent
@@ -809,9 +809,21 @@ class Predictor:
             # Only delays in which the device idles count.
             idle_ns = np.minimum(graph.costs.unexplained_delay_ns[rows], gap_before(device, graph.links.start_ns[rows]))
             if (delayed := int(idle_ns.sum()) / max(length_ns, 1)) > UNEXPLAINED_SHARE:
-                late = f"for {percent(delayed)} of the time launched work had not started"
-                return f"{late}, and the trace does not show what it waited for"
+                counted = self._counted_as(device, graph.links.start_ns[rows], idle_ns)
+                waited = f"launched work waited for {percent(delayed)} of the time{counted}"
+                return f"{waited}, and the trace does not show for what"
         return None
+
+    @staticmethod
+    def _counted_as(device: DeviceTimeline, start_ns: Int64Array, delay_ns: Int64Array) -> str:
+        """What the account calls most of the time (ns) before these starts, where that is not the wait itself."""
+        segments, shares = device.segments, np.zeros(len(Cause), np.int64)
+        for cause in map(int, unique(segments.cause)):
+            mine = segments.cause == cause
+            covered = CoveredTime(union(segments.start_ns[mine], segments.end_ns[mine]))
+            shares[cause] = covered.within(start_ns - delay_ns, start_ns).sum()
+        most = Cause(int(shares.argmax()))
+        return "" if most == Cause.DEVICE_WAIT else f", counted mostly as {SHORT_LABEL[most.key]}"
 
     @property
     def _law_broken(self) -> str | None:
@@ -836,10 +848,9 @@ class Predictor:
             return f"{percent(unlaunched)} of the operations have no known launching call"
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
             if (faulted := self._faulted_ns(device, moved) / max(length_ns, 1)) > NOTABLE:
-                part = percent(min(faulted, 1.0))
+                most = percent(min(faulted, 1.0))
                 return (
-                    f"for {part} of the time pages migrate, the GPU idles before they do, or kernels run that may wait "
-                    "for them, and which of these wait is not recorded"
+                    f"up to {most} of the time may be page migration: the trace does not show which kernels wait for it"
                 )
         by_ns = graph.contradictions.by_ns
         rows = np.flatnonzero(by_ns)

@@ -125,12 +125,12 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
         own_ns = place.total_ns - waiting_ns
         if own_ns < context.least_ns:
             continue  # it hardly runs: see preempted
-        core = f", {duration(waiting_ns)} of which it waits for a core" if waiting_ns > own_ns // 10 else ""
+        core = f" or waits for a core ({duration(waiting_ns)})" if waiting_ns > own_ns // 10 else ""
         work = _Work.WARM_UP if in_warm_up else _work(context, place, hot, spots, inside)
         yield match(
             context,
             place,
-            f"{by_name}the host {does}{while_idle(context)}{where_and_when(context, place)}{core}"
+            f"{by_name}the host {does}{core}{while_idle(context)}{where_and_when(context, place)}"
             f"{_mostly(hot, inside, spots)}",
             does,
             evidence={},
