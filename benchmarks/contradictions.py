@@ -26,9 +26,8 @@ from boundby.claims.findings import rank
 from boundby.claims.laws import Claim, of_advice, of_verdict
 from boundby.document import sentences, view
 from boundby.model import units
-from boundby.model.causes import BUSY_CAUSES, NOUN, Cause
+from boundby.model.causes import BUSY_CAUSES, NOUN, SCENARIO_OF_CAUSE, SCENARIOS, Cause
 from boundby.model.errors import UserError
-from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.render import markdown, page, terminal
 from boundby.replay.trust import summed
 from boundby.results.report import DeviceReport, RegionReport, Report, WhatIf

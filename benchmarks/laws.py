@@ -23,10 +23,9 @@ import numpy as np
 import boundby
 from boundby.api import Analysis
 from boundby.model.arrays import Int64Array
-from boundby.model.causes import BUSY_CAUSES, REMOVABLE
+from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SCENARIOS
 from boundby.model.errors import UserError
 from boundby.model.intervals import clip, subtract, union
-from boundby.model.scenarios import SCENARIOS
 from boundby.replay.engine import replay
 from boundby.replay.predictor import Predictor, ReplayStep, most_saved
 from boundby.replay.removals import Faster

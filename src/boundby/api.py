@@ -18,9 +18,9 @@ from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, skipped_steps
 from boundby.model import door
 from boundby.model.arrays import MISSING, unique
+from boundby.model.causes import SCENARIOS
 from boundby.model.errors import OutOfBoundsError, SelectionError, UserError
 from boundby.model.scale import NEARLY_ALL, NOTABLE, QUARTER
-from boundby.model.scenarios import SCENARIOS
 from boundby.model.stage import SHARE_OF_MACHINE, Room, keep_freed, machine_bytes, stage
 from boundby.model.units import duration
 from boundby.opening import Progress, open_trace

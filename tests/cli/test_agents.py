@@ -12,7 +12,7 @@ import pytest
 
 from boundby import api
 from boundby.cli.main import COMMANDS, main
-from boundby.model.scenarios import SCENARIOS
+from boundby.model.causes import SCENARIOS
 from boundby.render import brief
 from boundby.results.report import Report
 from tests.support import reports

@@ -21,7 +21,7 @@ from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model import library
 from boundby.model.arrays import Int32Array, Int64Array
-from boundby.model.scenarios import SCENARIOS
+from boundby.model.causes import SCENARIOS
 from boundby.model.units import EXACT_NS
 from boundby.native.passes import (
     AT_ONCE,

@@ -14,6 +14,7 @@ from boundby.claims import patterns
 from boundby.claims.signs import SIGNS
 from boundby.document import pattern_cards, report_document
 from boundby.document.blocks import Document
+from boundby.model.causes import BOUND_LABEL
 from boundby.render import markdown, page, terminal, to_html, to_markdown, to_terminal
 from boundby.results.report import Report
 from tests.support.traces import analysis_of
@@ -76,7 +77,7 @@ def test_no_line_is_wider_than_asked(diagnosis: Document, width: int) -> None:
 def test_words_of_a_pattern_stand_once_and_regions_have_cards_of_their_own(report: Report) -> None:
     for text in (terminal.render(report), markdown.render(report), page.render(report)):
         assert text.count("The host decides something") == 1
-        titles = re.findall(r"pattern: sync bound \(([^)]*)\)", text.replace("\\", ""), re.IGNORECASE)
+        titles = re.findall(rf"pattern: {BOUND_LABEL['sync']} \(([^)]*)\)", text.replace("\\", ""), re.IGNORECASE)
         assert titles == ["GPU 0", "step */loss", "step */forward"]
 
 

@@ -22,7 +22,7 @@ from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.cli.main import main
 from boundby.cli.plot import SIZES
-from boundby.model.causes import CAUSE_KEYS, HATCH
+from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, HATCH
 from boundby.model.errors import UserError
 from boundby.plot_data import build_plot_data
 from boundby.render import figures
@@ -126,7 +126,7 @@ def test_regions_are_a_tree_with_their_verdicts() -> None:
 
 def test_what_if_says_now_then_and_what_comes_next() -> None:
     shown = texts(figures.what_if(reports.sample()))
-    assert "5.43 s, sync bound" in shown
+    assert f"5.43 s, {BOUND_LABEL['sync']}" in shown
     assert "4.12 s (-24 %), then bound by launch overhead" in shown
 
 

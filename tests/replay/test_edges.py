@@ -12,8 +12,7 @@ from benchmarks.simulated.generate import generate
 from boundby.api import Analysis
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.model.causes import Cause
-from boundby.model.scenarios import SCENARIOS
+from boundby.model.causes import SCENARIOS, Cause
 from boundby.replay.predictor import Predictor, ReplayStep
 from boundby.replay.removals import FasterHost
 from boundby.simulate.nsys_export import to_export

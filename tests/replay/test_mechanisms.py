@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.model.scenarios import SCENARIOS
+from boundby.model.causes import SCENARIOS
 from boundby.readers import read_trace
 from boundby.replay.predictor import Predictor
 from boundby.simulate.instructions import (

@@ -11,8 +11,8 @@ from boundby.api import Analysis, what_if
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.cli.main import main
+from boundby.model.causes import SCENARIO_OF_CAUSE
 from boundby.model.errors import SelectionError
-from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.readers import read_trace
 from boundby.replay.predictor import Predictor
 from boundby.replay.questions import answer

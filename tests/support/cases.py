@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from boundby.claims.bound import BoundCase, CaseRecords, Host, MissingRecords, Replay
-from boundby.model.scenarios import SCENARIO_OF_CAUSE
+from boundby.model.causes import SCENARIO_OF_CAUSE
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.replay.trust import OUTSIDE, uncertainty
 from boundby.results.report import WhatIf

@@ -9,7 +9,7 @@ from benchmarks.simulated.counterfactual import Case
 
 from boundby.api import Analysis
 from boundby.claims import laws
-from boundby.model.scenarios import SCENARIO_OF_CAUSE
+from boundby.model.causes import SCENARIO_OF_CAUSE
 from boundby.results.report import Saving, Verdict
 from boundby.simulate.instructions import MS, US, Copy, Instruction, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine

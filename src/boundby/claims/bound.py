@@ -9,9 +9,8 @@ from types import MappingProxyType
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from boundby.model.causes import BUSY_CAUSES, CAUSE_INFO, CAUSES, REMOVABLE, Cause
+from boundby.model.causes import BUSY_CAUSES, CAUSE_INFO, CAUSES, REMOVABLE, SCENARIO_OF_CAUSE, Cause
 from boundby.model.scale import HALF, NEARLY_ALL, NEGLIGIBLE, SLIGHT, SMALL
-from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.model.units import percent
 from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
 from boundby.replay.predictor import MODEL_ERROR

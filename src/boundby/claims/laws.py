@@ -16,8 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.model.causes import BUSY_CAUSES, REMOVABLE
-from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
+from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.results.report import DeviceReport, Finding, RegionReport, Verdict, WhatIf
 
 _REMOVABLE = tuple(cause.key for cause in REMOVABLE)

@@ -35,10 +35,9 @@ from boundby.claims.signs import Signs, checklist
 from boundby.claims.verdict import judge
 from boundby.model import stage
 from boundby.model.arrays import unique
-from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, CAUSES, Cause
+from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, CAUSES, SCENARIO_OF_CAUSE, SCENARIOS, Cause
 from boundby.model.intervals import clip
 from boundby.model.scale import HALF, NEGLIGIBLE
-from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.units import percent, plural
 from boundby.replay.counterfactuals import Counterfactuals
 from boundby.replay.predictor import Predictor

@@ -69,7 +69,7 @@ def what_if(
     boundby what-if report.sqlite -s no_sync -s no_sync+kernels=2 --region 'step/loss'
     """
     from boundby.api import what_if as predict
-    from boundby.model.scenarios import SCENARIOS
+    from boundby.model.causes import SCENARIOS
     from boundby.results import write
 
     if output is not None:
@@ -150,7 +150,7 @@ def _rows(answers: list[Answer], *, asked_for: bool) -> list[Answer]:
 
 
 def _named(one: Answer, *, several: bool) -> str:
-    from boundby.model.scenarios import SCENARIOS
+    from boundby.model.causes import SCENARIOS
 
     scenario = SCENARIOS.get(one.scenario)
     name = f"{one.scenario} ({scenario.label})" if scenario else one.scenario

@@ -17,10 +17,9 @@ from boundby.claims.laws import of_verdict, of_what_if
 from boundby.compare.gate import OPEN
 from boundby.compare.matching import RegionMatch, TreePart, finding_changes, match, steps_of, tree
 from boundby.model import stage, units
-from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS
+from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.errors import SelectionError
 from boundby.model.scale import HABIT, HALF, HARDLY, MOST, NEGLIGIBLE, PLENTY, QUARTER, SLIGHT
-from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.statistics import CONFIDENCE, FEWEST, Float, mann_whitney, median_ratio_interval, ranks, student_tail
 from boundby.model.units import plural
 from boundby.results.comparison import (

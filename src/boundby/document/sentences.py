@@ -13,9 +13,18 @@ from msgspec import Struct
 
 from boundby.document.blocks import FOLD_BELOW, First, clean, file_name
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, CAUSE_INFO, HOST_MEANING, MEANING, NOUN, SHORT_LABEL
+from boundby.model.causes import (
+    BOUND_LABEL,
+    BUSY_CAUSES,
+    CAUSE_INFO,
+    HOST_MEANING,
+    MEANING,
+    NOUN,
+    SCENARIO_OF_CAUSE,
+    SHORT_LABEL,
+    scenario_label,
+)
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEARLY_ALL, NEGLIGIBLE, NOTABLE, RANKING, SMALL
-from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.results.report import (
     NO_GPU_WORK,
     CodeLine,

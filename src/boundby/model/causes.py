@@ -1,6 +1,8 @@
-"""The causes of the account, one row each: their keys, words and looks. And the names that a verdict can carry.
+"""The causes of the account, one row each: their keys, words and looks; the names that a verdict can carry; and the
+named what-if scenarios, one row each: which causes are removed, and how people are told.
 
-``CAUSES`` is the order in which causes are stored (arrays are indexed by it) and shown.
+``CAUSES`` is the order in which causes are stored (arrays are indexed by it) and shown. How the replay removes a cause
+is in `boundby.replay.removals`.
 """
 
 from __future__ import annotations
@@ -228,3 +230,36 @@ COLORS: dict[str, tuple[str, str]] = {
 def info(key: str) -> CauseInfo:
     """The row of a cause or of a verdict; `OTHER` where it names no cause (``other``, ``hidden``, ``mixed``)."""
     return _EVERY.get(key, OTHER)
+
+
+class Scenario(Struct, frozen=True):
+    """One counterfactual: the program as it ran, without these causes."""
+
+    key: str  # on the command line and in JSON
+    label: str  # what is gone, everything else as it was
+    causes: tuple[str, ...]  # keys of `boundby.model.causes.Cause`, in the order in which they are removed
+
+
+def _without(key: str, cause: str) -> Scenario:
+    return Scenario(key, f"without {NOUN[cause]}", (cause,))
+
+
+_SCENARIOS = (
+    _without("no_sync", "sync"),
+    _without("no_launch_overhead", "cuda_api"),
+    _without("infinite_gpu", "gpu_compute"),
+    _without("copies_free", "gpu_copy"),
+    _without("cpu_free", "cpu"),
+    _without("input_free", "host_blocked"),
+    _without("comm_free", "gpu_comm"),
+    _without("init_free", "init"),
+    Scenario("infinite_host", "with an infinitely fast host", ("sync", "cuda_api", "cpu", "host_blocked", "init")),
+)
+SCENARIOS: dict[str, Scenario] = {row.key: row for row in _SCENARIOS}
+#: The scenario that removes one cause alone, by the cause's key.
+SCENARIO_OF_CAUSE: dict[str, str] = {row.causes[0]: row.key for row in _SCENARIOS if len(row.causes) == 1}
+
+
+def scenario_label(key: str) -> str:
+    """What is gone under a scenario; of a question that has no name (``kernels=2``) the question itself."""
+    return SCENARIOS[key].label if key in SCENARIOS else key

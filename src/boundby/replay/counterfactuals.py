@@ -10,9 +10,8 @@ from msgspec import Struct, field
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import FloatArray, Int64Array
-from boundby.model.causes import BUSY_CAUSES, REMOVABLE, Cause
+from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SCENARIO_OF_CAUSE, SCENARIOS, Cause
 from boundby.model.scale import HALF, MARGIN, NEGLIGIBLE, NOTABLE
-from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.native.passes import AT_ONCE
 from boundby.replay.predictor import MODEL_ERROR, Predictor, ReplayStep, most_saved
 from boundby.replay.removals import Scope, Without

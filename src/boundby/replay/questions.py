@@ -11,11 +11,11 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from boundby.model.arrays import BoolArray, unique
+from boundby.model.causes import SCENARIOS
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.intervals import clip, union
 from boundby.model.late import expression
 from boundby.model.scale import MARGIN
-from boundby.model.scenarios import SCENARIOS
 from boundby.replay.predictor import LEAST_OPEN, MODEL_ERROR, Predictor, ReplayStep, most_saved
 from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
 from boundby.replay.trust import OpenRange

@@ -23,9 +23,8 @@ from boundby.model.arrays import (
     pick,
     tally,
 )
-from boundby.model.causes import REMOVABLE, Cause
+from boundby.model.causes import REMOVABLE, SCENARIOS, Cause
 from boundby.model.scale import ROOM
-from boundby.model.scenarios import SCENARIOS
 from boundby.native.passes import Column, Costs, Less
 from boundby.replay.graph import Graph
 from boundby.replay.trust import Open

@@ -9,9 +9,8 @@ from boundby.document import sentences, view
 from boundby.document.blocks import FOLD_BELOW, clean, segments
 from boundby.document.view import Row, Selection, select
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, OTHER, info
+from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, OTHER, SCENARIO_OF_CAUSE, info, scenario_label
 from boundby.model.scale import A_FEW_LINES, MOST, NEARLY_ALL, TABLE
-from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.render.figures import style
 from boundby.results.report import DeviceReport, Report, WhatIf
 

@@ -13,10 +13,9 @@ from boundby.document.blocks import Section, Segment, clean, region_name, segmen
 from boundby.document.sentences import captured_by, not_captured
 from boundby.document.view import Row, select, window_total
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, HOST_MEANING, NOUN, CauseInfo, info
+from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, HOST_MEANING, NOUN, CauseInfo, info, scenario_label
 from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, COLUMN, HARDLY, PAGE_ROWS, TABLE
-from boundby.model.scenarios import scenario_label
 from boundby.render import to_html
 from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Distribution, Finding, RegionReport, Report, WhatIf
