@@ -143,7 +143,7 @@ class HostState:
         on_cpu = (
             gather_evidence(self._trace, member).on_cpu for member in self._logical_threads.members(leader).tolist()
         )
-        return any_of(one for one in on_cpu if one is not None)
+        return any_of(intervals for intervals in on_cpu if intervals is not None)
 
     @once
     def compiling(self, thread: int) -> IntervalSet:
@@ -332,18 +332,18 @@ class HostState:
         """Who runs while ``sleeper`` sleeps: at each instant the first of these threads that can, in their order."""
         outside, is_fed = self._waits_outside(sleeper), bool(self._is_fed[sleeper])
         is_known = self.evidence(sleeper).is_known
-        found = self._shown_first(threads, is_known, _Who.FEEDERS if is_fed else _Who.NOBODY)
+        running = self._shown_first(threads, is_known, _Who.FEEDERS if is_fed else _Who.NOBODY)
         if is_fed and not self.launches_kernels[list(threads)].all():  # what others do for one that feeds is its work
-            found = during(self._hungry(sleeper), self._shown_first(threads, is_known, _Who.MAKERS), found)
+            running = during(self._hungry(sleeper), self._shown_first(threads, is_known, _Who.MAKERS), running)
         if len(outside.start):
-            found = during(outside, self._shown_first(threads, is_known, _Who.EVERYBODY), found)
-        return found
+            running = during(outside, self._shown_first(threads, is_known, _Who.EVERYBODY), running)
+        return running
 
     @once
     def _shown_first(self, threads: tuple[int, ...], is_known: bool, makers: _Who) -> StepFunction:
         """Of the first of these that can be shown to run while another one does not, its states; what ``makers``
         compute aside. ``is_known``: whether it is known when the other one sleeps."""
-        shown = ((self._shown_to_run(one, is_known), self._who[makers][one]) for one in threads)
+        shown = ((self._shown_to_run(thread, is_known), self._who[makers][thread]) for thread in threads)
         return first_of([_renamed(states, Cause.CPU, NOTHING) if is_maker else states for states, is_maker in shown])
 
     def _others_compute(self, sleeper: int, makers: _Who) -> IntervalSet:
@@ -433,7 +433,7 @@ class HostState:
         work is input, also while nobody waits for it."""
         process = self._trace.process_of_thread
         takers = np.flatnonzero(self._is_fed & self.launches_kernels & (process == process[thread])).tolist()
-        return thread not in takers and any(self._makes_for(one, thread) for one in takers)
+        return thread not in takers and any(self._makes_for(taker, thread) for taker in takers)
 
     def _makes_for(self, taker: int, thread: int) -> bool:
         if self._who[_Who.FEEDERS][thread]:
@@ -574,7 +574,7 @@ class HostState:
     def _issued_together(self, leader: int) -> Int64Array:
         """When the threads begin calls that take turns with this one, in order."""
         rows = [self._calls.rows_of(member) for member in self._logical_threads.members(leader).tolist()]
-        return merged(*(self._calls.start_ns[one] for one in rows))
+        return merged(*(self._calls.start_ns[row] for row in rows))
 
     def _overhead(self, thread: int, kind: OverheadClass) -> IntervalSet:
         rows = self._trace.overhead.of_thread(thread)

@@ -168,11 +168,11 @@ class Ownership(Struct, frozen=True):
         no thread (-1)."""
         if isinstance(thread, int):
             return self._of_thread[thread].at(time)
-        found, is_ordered = np.full(len(time), NOTHING, np.int32), ascend([thread])
+        innermost, is_ordered = np.full(len(time), NOTHING, np.int32), ascend([thread])
         for number in unique(thread[thread >= 0]).tolist():
             rows = rows_of(thread, number) if is_ordered else np.flatnonzero(thread == number)
-            found[rows] = self._of_thread[number].at(time[rows])
-        return found
+            innermost[rows] = self._of_thread[number].at(time[rows])
+        return innermost
 
     def at(self, thread: int | npt.NDArray[np.integer], time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The owning region at each instant of a thread, or of one thread each."""

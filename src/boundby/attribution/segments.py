@@ -73,11 +73,11 @@ class Segments(Struct, frozen=True, dict=True):
         """`by_cause` of the part in [low, high), which is not copied."""
         rows = self._rows(low, high)
         start, end, cause = self.start_ns[rows], self.end_ns[rows], self.cause[rows]
-        found = group_sums(cause, end, len(CAUSES), start)
+        time_ns = group_sums(cause, end, len(CAUSES), start)
         if len(cause):
-            found[cause[0]] -= max(low - int(start[0]), 0)
-            found[cause[-1]] -= max(int(end[-1]) - high, 0)
-        return found
+            time_ns[cause[0]] -= max(low - int(start[0]), 0)
+            time_ns[cause[-1]] -= max(int(end[-1]) - high, 0)
+        return time_ns
 
     def _rows(self, low: int, high: int) -> slice:
         return slice(int(self.end_ns.searchsorted(low, "right")), int(self.start_ns.searchsorted(high, "left")))

@@ -72,11 +72,11 @@ def serving(report: Path, format_name: str | None, output: Path | None, options:
     from boundby.document.serving_document import document
     from boundby.render import brief
 
-    place = console.destination(format_name, output, SERVING_FORMATS, view, [report])
+    target = console.destination(format_name, output, SERVING_FORMATS, view, [report])
     with view.progress() as progress:
         served = api.serving(report, options, progress=progress)
-    if place.kind == "brief":
-        place.put(brief.of_serving(served))
+    if target.kind == "brief":
+        target.put(brief.of_serving(served))
     else:
-        place.show(served, document)
+        target.show(served, document)
     return Exit.OK

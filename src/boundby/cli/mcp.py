@@ -114,11 +114,11 @@ def region(report: str, path: str) -> str:
     analysis = _examined(report)
     inside = regions_matching(analysis.timeline.ownership.regions, path)
     paths = {analysis.timeline.ownership.regions.path(row) for row in inside.nonzero()[0].tolist()}
-    found = [one for one in analysis.report.to_dict()["regions"] if tuple(one["path"]) in paths]
-    for item in found:
+    matching = [region_row for region_row in analysis.report.to_dict()["regions"] if tuple(region_row["path"]) in paths]
+    for item in matching:
         item.pop("instance_ns", None)
     every = ("/".join(reported.path) for reported in analysis.report.regions if reported.path)
-    return _bounded(sorted(found, key=lambda item: -item["share"]), path, every)
+    return _bounded(sorted(matching, key=lambda item: -item["share"]), path, every)
 
 
 def finding(report: str, id: str) -> str:

@@ -107,7 +107,7 @@ def _run(
     with view.progress() as progress:
         report_progress = progress or (lambda _what, _fraction: None)
         ran = live.run(wanted, say=view.say, progress=report_progress)
-        for remedy in [one for one in remedies if one in live.WHOLE] if ran.is_complete else ():
+        for remedy in [key for key in remedies if key in live.WHOLE] if ran.is_complete else ():
             removals += live.try_whole(wanted, remedy, verdict, view.say, report_progress)
     return ran, removals
 

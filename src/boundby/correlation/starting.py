@@ -263,9 +263,9 @@ class CompilationSpans:
         waits = intersect(asleep, self._compilers)
         parts = [intersect(union(begin, until), waiting) for waiting in (inside, waits)]
         parts.append(union(begin[before_code], until[before_code]))
-        found = any_of(parts)
-        long_enough = found.end - found.start >= LEAST_COMPILE_NS
-        return IntervalSet(found.start[long_enough], found.end[long_enough])
+        compiling = any_of(parts)
+        long_enough = compiling.end - compiling.start >= LEAST_COMPILE_NS
+        return IntervalSet(compiling.start[long_enough], compiling.end[long_enough])
 
     def _compiler_processes(self) -> IntervalSet:
         """When a process that compiles is on a CPU."""

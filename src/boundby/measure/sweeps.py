@@ -85,15 +85,15 @@ def throughput(
             "Batch sizes begin at 1, and end where they begin or above.", "Such as start=1, max_batch=64."
         )
     make = values.maker(inputs, make_inputs)
-    found = device_module.choose(
+    chosen = device_module.choose(
         device, inputs, values.modules_of(fn), values.tensors_of(fn), make(start) if not inputs else ()
     )
     limit = round(latency_limit_ms * 1e6) if latency_limit_ms is not None else None
-    plateau = stop_at_plateau if stop_at_plateau is not None else not found.is_asynchronous
+    plateau = stop_at_plateau if stop_at_plateau is not None else not chosen.is_asynchronous
     options = Options(
-        name=name or title_of(fn), device=found, mode=mode, min_samples=5, precision=0.02, budget_s=_LATENCY_BUDGET_S
+        name=name or title_of(fn), device=chosen, mode=mode, min_samples=5, precision=0.02, budget_s=_LATENCY_BUDGET_S
     )
-    search = _BatchSearch(fn, make, options, found, limit, plateau, max_batch or MAX_BATCH, round(budget_s * 1e9))
+    search = _BatchSearch(fn, make, options, chosen, limit, plateau, max_batch or MAX_BATCH, round(budget_s * 1e9))
     with nvtx_range(f"throughput {options.name}"):
         return search.run(start)
 

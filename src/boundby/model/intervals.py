@@ -420,10 +420,10 @@ def depths(parent: npt.NDArray[np.int64]) -> Int64Array:
 
 def nearest(parent: npt.NDArray[np.integer], is_so: npt.NDArray[np.bool_]) -> Int64Array:
     """Of each row the innermost at or around it of which this is so; NOTHING: of none. Parents may stand anywhere."""
-    found = np.append(np.where(is_so, np.arange(len(parent)), parent), NOTHING)
-    while len(higher := np.flatnonzero(found[found] != found)):  # each look goes twice as far up
-        found[higher] = found[found[higher]]
-    return found[:-1]
+    ancestor = np.append(np.where(is_so, np.arange(len(parent)), parent), NOTHING)
+    while len(higher := np.flatnonzero(ancestor[ancestor] != ancestor)):  # each look goes twice as far up
+        ancestor[higher] = ancestor[ancestor[higher]]
+    return ancestor[:-1]
 
 
 def close_leaks(start: Int64Array, end: Int64Array, key: npt.NDArray[np.int64]) -> Int64Array:

@@ -37,19 +37,19 @@ def once(make: Callable[Concatenate[Owner, Key], T]) -> Callable[Concatenate[Own
 
     @wraps(make)
     def remembered(owner: Owner, /, *key: Key.args, **named: Key.kwargs) -> T:
-        known = answers(owner)
+        kept = answers(owner)
         asked = make, *key
-        if asked not in known:
-            known[asked] = make(owner, *key, **named)
-        return cast(T, known[asked])
+        if asked not in kept:
+            kept[asked] = make(owner, *key, **named)
+        return cast(T, kept[asked])
 
     return remembered
 
 
 def answers(owner: object) -> dict[tuple[Any, ...], Any]:
     """All that is kept in an object, by the function and its further arguments."""
-    known: dict[tuple[Any, ...], Any] = vars(owner).setdefault("answers", {})
-    return known
+    kept: dict[tuple[Any, ...], Any] = vars(owner).setdefault("answers", {})
+    return kept
 
 
 __all__ = ["answers", "expression", "once"]

@@ -397,13 +397,13 @@ class Predictor:
 
     def _arrivals_left(self, steps: Sequence[ReplayStep]) -> Arrivals:
         """All of them, or none where these steps remove waits for other ranks: then those come sooner."""
-        found, piece_at = self._arrivals, self.graph.piece_at
-        for change, scope in steps if len(found.node) else ():
+        arrivals, piece_at = self._arrivals, self.graph.piece_at
+        for change, scope in steps if len(arrivals.node) else ():
             if isinstance(change, Without) and "host_blocked" in change.causes:
                 gone = np.append(0, np.cumsum(scope.of_pieces(self.graph, Cause.HOST_BLOCKED)))
-                if (gone[piece_at[found.node + 1]] > gone[piece_at[found.node]]).any():
+                if (gone[piece_at[arrivals.node + 1]] > gone[piece_at[arrivals.node]]).any():
                     return NO_ARRIVALS
-        return found
+        return arrivals
 
     def _note(self, law: str, excess_ns: int, window_ns: int) -> None:
         if excess_ns > LAW_SLACK * window_ns:
@@ -819,8 +819,8 @@ class Predictor:
         """What the account calls most of the time (ns) before these starts, where that is not the wait itself."""
         segments, shares = device.segments, np.zeros(len(Cause), np.int64)
         for cause in map(int, unique(segments.cause)):
-            mine = segments.cause == cause
-            covered = CoveredTime(union(segments.start_ns[mine], segments.end_ns[mine]))
+            is_of_cause = segments.cause == cause
+            covered = CoveredTime(union(segments.start_ns[is_of_cause], segments.end_ns[is_of_cause]))
             shares[cause] = covered.within(start_ns - delay_ns, start_ns).sum()
         most = Cause(int(shares.argmax()))
         return "" if most == Cause.DEVICE_WAIT else f", counted mostly as {SHORT_LABEL[most.key]}"

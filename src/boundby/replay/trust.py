@@ -213,7 +213,7 @@ NO_ARRIVALS = Arrivals(np.empty(0, np.intp), np.empty(0, np.int64), np.empty(0, 
 def find_arrivals(timeline: Timeline, graph: Graph) -> Arrivals:
     """The last one before each node: what came before that one is there by then. None where all ranks are on record:
     what changes here changes them all."""
-    links, trace, found = graph.links, timeline.trace, [NO_ARRIVALS]
+    links, trace, arrivals = graph.links, timeline.trace, [NO_ARRIVALS]
     here = len(unique(trace.process_of(trace.messages.thread)))
     is_outside = 0 < here < max((one.size for one in trace.communicators), default=2)
     for chain in unique(links.chain).tolist() if is_outside else ():
@@ -226,11 +226,11 @@ def find_arrivals(timeline: Timeline, graph: Graph) -> Arrivals:
         node, time = nodes[place[is_last]], ends[is_last]
         rest = links.node_begin_ns[node] - time
         waits = rest <= graph.costs.interval_ns[node] - DISPATCH_NS  # else what it called itself took the time
-        found.append(Arrivals(node[waits], time[waits], rest[waits]))
+        arrivals.append(Arrivals(node[waits], time[waits], rest[waits]))
     return Arrivals(
-        np.concatenate([one.node for one in found]),
-        np.concatenate([one.time_ns for one in found]),
-        np.concatenate([one.rest_ns for one in found]),
+        np.concatenate([part.node for part in arrivals]),
+        np.concatenate([part.time_ns for part in arrivals]),
+        np.concatenate([part.rest_ns for part in arrivals]),
     )
 
 

@@ -301,7 +301,7 @@ def _grown(thread: _Sleeper, by_ns: int) -> IntervalSet:
 
 def _alone(threads: list[IntervalSet]) -> list[IntervalSet]:
     """When each is the only one that is awake: where one is, the sum of the numbers of all that are is its own."""
-    sides = [(times, step * place) for place, awake in enumerate(threads) for times, step in _sides(awake)]
+    sides = [(times, step * position) for position, awake in enumerate(threads) for times, step in _sides(awake)]
     at = np.concatenate([times for times, _ in sides])
     step = np.repeat(np.tile([1, -1], len(threads)), [len(times) for times, _ in sides])
     number = np.repeat([number for _, number in sides], [len(times) for times, _ in sides])

@@ -188,8 +188,8 @@ def kind_of(annotation: Any) -> PlainKind:
     while True:
         if typing.get_origin(annotation) is Annotated:
             annotation, *more = typing.get_args(annotation)
-            for one in more:
-                marks += one if isinstance(one, tuple) else (one,)
+            for mark in more:
+                marks += mark if isinstance(mark, tuple) else (mark,)
         elif typing.get_origin(annotation) in (Union, types.UnionType):
             (annotation,) = (argument for argument in typing.get_args(annotation) if argument is not type(None))
             is_optional = True

@@ -85,11 +85,11 @@ def unfinished(trace: Trace) -> tuple[Unfinished, ...]:
 
 def _failed_in(trace: Trace) -> dict[int, str]:
     """By process: the call in which it failed, as the backtraces say that were printed."""
-    found: dict[int, str] = {}
+    failing_call: dict[int, str] = {}
     for one in trace.written:
         for number, call in failed_in(one.text).items():
-            found.update({at.process: call for at in trace.threads if number in (at.tid, at.pid)})
-    return found
+            failing_call.update({at.process: call for at in trace.threads if number in (at.tid, at.pid)})
+    return failing_call
 
 
 def _last_sign_ns(trace: Trace, process: int) -> int:

@@ -327,5 +327,5 @@ def _prefer(frame: Frame, above: tuple[Frame, ...]) -> tuple[Frame, ...]:
 def own_first(frames: list[Frame]) -> list[Frame]:
     """A stack (innermost first) from the innermost frame of the program's own code outwards, else of a library's."""
     nearest = min((frame.distance for frame in frames), default=0)
-    index = next((place for place, frame in enumerate(frames) if frame.distance == nearest), 0)
+    index = next((position for position, frame in enumerate(frames) if frame.distance == nearest), 0)
     return frames[index:]

@@ -115,16 +115,16 @@ def _from_table(database: Database) -> _Counted:
     places = _metric_places(database)
     numbers = tuple(sorted({number for _, number in places}))
     wanted = (*_SAMPLE, _RAW) if database.has(_METRICS, _RAW) else _SAMPLE
-    told = database.columns(_METRICS, wanted, only=("metricId", numbers)) if numbers else {}
-    if not told or not len(told["value"]):
+    sampled = database.columns(_METRICS, wanted, only=("metricId", numbers)) if numbers else {}
+    if not sampled or not len(sampled["value"]):
         return _none()
-    start = np.where(told["timestamp"] == MISSING, told.get(_RAW, told["timestamp"]), told["timestamp"])
-    kinds, kind = np.unique(told["typeId"], return_inverse=True)
-    ids, number = np.unique(told["metricId"], return_inverse=True)
+    start = np.where(sampled["timestamp"] == MISSING, sampled.get(_RAW, sampled["timestamp"]), sampled["timestamp"])
+    kinds, kind = np.unique(sampled["typeId"], return_inverse=True)
+    ids, number = np.unique(sampled["metricId"], return_inverse=True)
     column_of = np.array([[places.get((a, b), -1) for b in ids.tolist()] for a in kinds.tolist()], np.int64)
     at = column_of[kind, number]
     is_known = (at >= 0) & (start != MISSING)
-    columns = {"start": start, "type": told["typeId"], "place": at, "value": told["value"]}
+    columns = {"start": start, "type": sampled["typeId"], "place": at, "value": sampled["value"]}
     return {column: values[is_known] for column, values in columns.items()}
 
 
@@ -132,12 +132,12 @@ def _metric_places(database: Database) -> dict[tuple[int, int], int]:
     """The place in COLUMNS of each counter that is read, by type and number."""
     if not database.has(_METRIC_NAMES, *_NAMED):
         return {}
-    found = {}
+    place_of_metric = {}
     for kind, number, text in database.rows(f"SELECT typeId, metricId, metricName FROM {_METRIC_NAMES}"):
         column = column_of(as_text(text) or "")
         if column is not None and isinstance(kind, int) and isinstance(number, int):
-            found[kind, number] = METRIC_COLUMNS.index(column)
-    return found
+            place_of_metric[kind, number] = METRIC_COLUMNS.index(column)
+    return place_of_metric
 
 
 def _from_json(database: Database) -> _Counted:

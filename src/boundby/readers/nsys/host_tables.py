@@ -90,20 +90,20 @@ def messages(raw: Raw, indexes: Indexes) -> MessageTable:
         return MessageTable.empty()
     name = indexes.names(raw["textId"])
     texts = indexes.pool.names()
-    told = {column: replaced(raw[column], MISSING, _UNTOLD) for column in _MESSAGE_COLUMNS}
+    recorded = {column: replaced(raw[column], MISSING, _UNTOLD) for column in _MESSAGE_COLUMNS}
     receives = np.array([bool(_RECEIVES.search(text)) for text in texts], bool)[name]
-    size = np.where(told["size"] == _UNTOLD, told["packedSize"], told["size"])
+    size = np.where(recorded["size"] == _UNTOLD, recorded["packedSize"], recorded["size"])
     is_collective = raw["table"] == 0
     return MessageTable(
         start_ns=raw["start"],
         end_ns=indexes.ends(raw["end"]),
         thread=indexes.identities.threads(raw["globalTid"]),
         name=name,
-        communicator=told["commHandle"],
-        peer=np.where(is_collective, told["rootRank"], told["remoteRank"]),
-        tag=told["tag"],
+        communicator=recorded["commHandle"],
+        peer=np.where(is_collective, recorded["rootRank"], recorded["remoteRank"]),
+        tag=recorded["tag"],
         sent_bytes=np.where(receives & ~is_collective, _UNTOLD, size),
-        received_bytes=np.where(is_collective, told["recvSize"], np.where(receives, size, _UNTOLD)),
+        received_bytes=np.where(is_collective, recorded["recvSize"], np.where(receives, size, _UNTOLD)),
         is_open=compact(raw["end"] == MISSING),
     ).sorted(texts)
 
@@ -136,11 +136,11 @@ def _left_with_others(
     """Calls in which a rank is where the recording ends, without those that held it no longer: who left a collective of
     everybody with everybody shows that all had come to it. It ends when the last of those left it.
     ``process``: of each call."""
-    everybody = len({one.process for one in communicators})
+    everybody = len({communicator.process for communicator in communicators})
     worlds: dict[int, list[int]] = {}
-    for one in communicators:
-        if one.size == everybody:
-            worlds.setdefault(one.process, []).append(one.handle)
+    for communicator in communicators:
+        if communicator.size == everybody:
+            worlds.setdefault(communicator.process, []).append(communicator.handle)
     is_left_open = calls.is_open | (calls.end_ns >= last_ns)
     end_ns, is_open = calls.end_ns.copy(), calls.is_open.copy()
     for row in np.flatnonzero(is_left_open).tolist():

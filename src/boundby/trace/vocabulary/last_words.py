@@ -433,7 +433,7 @@ _FRAME_OF_OPEN_MPI = expression(r"^\[[^\]\s]+?:(\d+)\] \[ *\d+\] \S*\((\w+)\+0x"
 def failed_in(text: str) -> dict[int, str]:
     """The call of MPI in which a rank failed, by the backtrace that UCX (by thread id) or Open MPI (by process id) then
     prints, the innermost frame first: ``{771889: "MPI_Recv"}``."""
-    found: dict[int, str] = {}
+    failing_call: dict[int, str] = {}
     thread: str | None = None
     for line in _clean_lines(text) if "MPI_" in text else ():
         if begins := _OF_UCX.match(line):
@@ -441,10 +441,10 @@ def failed_in(text: str) -> dict[int, str]:
         elif line.startswith("===="):
             thread = None
         elif frame := _FRAME_OF_OPEN_MPI.match(line):
-            _add_call(found, frame[1], frame[2])
+            _add_call(failing_call, frame[1], frame[2])
         elif thread is not None and (frame := _FRAME_OF_UCX.match(line)):
-            _add_call(found, thread, frame[1])
-    return found
+            _add_call(failing_call, thread, frame[1])
+    return failing_call
 
 
 def _add_call(found: dict[int, str], number: str, function: str) -> None:

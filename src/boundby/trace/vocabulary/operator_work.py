@@ -214,7 +214,7 @@ def work_of(name: str, sizes: str, types: str, values: str) -> LeastWork | None:
     if light is None:
         return None
     flops, moved = light
-    index = next((place for place, tensors in enumerate(call.sizes) if tensors and tensors[0]), 0)
+    index = next((position for position, tensors in enumerate(call.sizes) if tensors and tensors[0]), 0)
     each = call.bytes_at(index) if name in _MATMULS else 1
     moved_bytes = None if each is None else moved * each
     if not 0 <= flops < _MOST_WORK or not 0 <= (moved_bytes or 0) < _MOST_WORK:
