@@ -199,13 +199,7 @@ def _doubts_of_device(
         part = percent(min(case.missing.opaque_ns / case.window_ns, 1.0))
         sentence = f"{part} of the time is CUDA graphs recorded as one piece each, not as kernels, copies and gaps"
         yield uncertainty("opaque-graphs", steps=1, sentence=sentence)
-    if case.records.is_clock_shifted:
-        yield uncertainty("clock", steps=1, sentence="the device's clock was off and was corrected")
-    ahead_ns = case.records.clock_ahead_ns
-    if ahead_ns and not (is_saturated and ahead_ns < NOTABLE * case.window_ns):  # a busy device is so on its own clock
-        ahead = duration(ahead_ns)
-        sentence = f"all work starts {ahead} or more after its launch: the device's clock may be ahead by so much"
-        yield uncertainty("clock", steps=1 if is_saturated else 2, sentence=sentence)
+    yield from _doubts_of_clock(case, is_saturated=is_saturated)
     if case.missing.lost_before and (case.missing.lost_before >= case.operations or _may_lead(case, decision)):
         before = f"{plural(case.missing.lost_before, 'launch', 'launches')} before the window"
         yield uncertainty("lost-work", steps=2, sentence=f"the work of {before} is not on record")
@@ -217,6 +211,17 @@ def _doubts_of_device(
         silent = duration(case.missing.silent_ns)
         sentence = f"CUDA calls stop on record {silent} before the end, while ranges go on"
         yield uncertainty("silent", steps=1, sentence=sentence)
+
+
+def _doubts_of_clock(case: BoundCase, *, is_saturated: bool) -> Iterator[Uncertainty]:
+    """The device's clock was off, or may be."""
+    if case.records.is_clock_shifted:
+        yield uncertainty("clock", steps=1, sentence="the device's clock was off and was corrected")
+    ahead_ns = case.records.clock_ahead_ns
+    if ahead_ns and not (is_saturated and ahead_ns < NOTABLE * case.window_ns):  # a busy device is so on its own clock
+        ahead = duration(ahead_ns)
+        sentence = f"all work starts {ahead} or more after its launch: the device's clock may be ahead by so much"
+        yield uncertainty("clock", steps=1 if is_saturated else 2, sentence=sentence)
 
 
 def _doubts_of_savings(case: BoundCase, decision: Decision, *, is_saturated: bool) -> Iterator[Uncertainty]:
