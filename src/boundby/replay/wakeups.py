@@ -25,7 +25,7 @@ from boundby.model.arrays import (
     merged,
     unique,
 )
-from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
+from boundby.model.intervals import EMPTY, CoveredTime, IntervalSet, complement, contains, subtract, union
 from boundby.model.scale import (
     DISPATCH_NS,
     HABIT,
@@ -350,7 +350,7 @@ def _beyond_chance(
     is_sure = np.zeros(len(waker), bool)
     for each in unique(call[waker >= 0]).tolist():
         own = np.flatnonzero(call == each)
-        waits = union(begin[own], end[own])
+        length_ns = np.maximum(end[own] - begin[own], 1)
         for number in unique(waker[own]).tolist():
             of_waker = own[waker[own] == number]
             if number < 0 or len(of_waker) >= HALF * len(own):
@@ -359,7 +359,10 @@ def _beyond_chance(
             for way in (way for way in ways if way.waker == number):
                 seen = of_waker[way.found[of_waker]]
                 each_ns = way.seems.total / max(len(way.seems.start), 1)
-                by_chance = (intersect(way.seems, waits).total + each_ns) / max(waits.total + each_ns, 1)
+                # Per wait, as one of seconds tells nothing of short ones; and of one more, which it would seem to end.
+                share = CoveredTime(way.seems).within(begin[own], end[own]) / length_ns
+                more = float(np.minimum(each_ns / length_ns, 1).mean())
+                by_chance = (float(share.sum()) + more) / (len(own) + more)
                 if _chance(len(seen), len(own), by_chance) <= NEGLIGIBLE:
                     is_sure[seen] = True
         left = own[~is_sure[own]]
