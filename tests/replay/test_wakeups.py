@@ -61,6 +61,17 @@ def test_who_is_awake_has_not_ended_a_wait_that_times_out() -> None:
     assert len(find_wakeups(timeline_of(feeding("pthread_cond_timedwait"))).thread) == 0
 
 
+def test_one_long_wait_makes_no_coincidences_of_the_short_ones() -> None:
+    """A logger that polls falls asleep just before some of the short waits end; the feeder waited long at the start."""
+    program = feeding()
+    program.threads = 3
+    program.sleep(-150_000 * US, -900 * US, thread=1, name="pthread_cond_wait")
+    for poll in range(54):
+        program.sleep(poll * 230 * US, (poll * 230 + 223) * US, thread=2, name="pthread_cond_timedwait")
+    wakes = find_wakeups(timeline_of(program))
+    assert set(zip(wakes.thread.tolist(), wakes.waker.tolist(), strict=True)) == {(1, 0)}
+
+
 def test_a_sleep_for_a_file_has_no_waker() -> None:
     assert len(find_wakeups(timeline_of(feeding("read"))).thread) == 0
 
