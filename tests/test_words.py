@@ -78,6 +78,9 @@ RETIRED = (
     r"from the launch before",
     r"the number is for a",
     r"did not come to its end",
+    r"\bthe run is no shorter",
+    r"\bspares each",
+    r"leaves out (?:\$|up to)",
 )
 
 

@@ -13,6 +13,7 @@ from boundby.compare.matching import TreePart, match, tree
 from boundby.document.comparison_document import (
     document,
     finding_figures,
+    findings_summary,
     headline,
     not_its_own,
     predictions,
@@ -274,6 +275,19 @@ def test_what_is_told_of_a_place_around_is_one_matter() -> None:
     assert [item.trend for item in split if item.status == "remains"] == [None]
 
 
+def test_new_is_only_what_costs_more_than_before() -> None:
+    """Half the time of the step is gone, none of its kernels': a finding on these is seen now, one on waits is new."""
+    kernels, waits = (
+        replace(reports.sample().findings[0], rule=rule, region=("step", "inside"))
+        for rule in ("hot-kernel", "sync-call")
+    )
+    step = pairs.region("step")  # kernels for 14 ms, syncs for 6 ms
+    was, now = (replace(step, time={**step.time, **part}) for part in ({"host_blocked": 90}, {"sync": 90_000_000}))
+    found = compare(pairs.made_of(was), replace(pairs.made_of(now), findings=(kernels, waits)))
+    assert [(item.status, item.is_cost_alike) for item in found.findings] == [("new", True), ("new", False)]
+    assert findings_summary(found) == "1 new, 1 now visible"
+
+
 def test_what_costs_the_same_and_would_save_more_is_no_worse() -> None:
     was = replace(reports.sample().findings[0], saving_ns=(10, 100), evidence={"total_ns": 500})
     base = pairs.made_of(pairs.region("step"))
@@ -452,8 +466,8 @@ def test_mean_and_median_of_opposite_signs_say_why() -> None:
     odd = [row for row in rows if row.below]
     assert [(row.state[0], row.typical[0]) for row in odd] == [("-", "+")]
     assert odd[0].below == (
-        "a typical instance takes longer; the mean fell, since slow instances weigh less: it was 2.3 times the median, "
-        "and is 1.1 times"
+        "the median rose and the mean fell: slow instances weigh less (mean 2.3 times the median before, "
+        "1.1 times after)"
     )
     told = {
         row.typical.startswith("host ")
@@ -510,7 +524,7 @@ def _same(report: Report) -> tuple[DeviceChange, Comparison]:
 def test_what_saves_a_run_nothing_is_no_promise() -> None:
     warm_up = replace(reports.sample().findings[0], remedy="init.warm-up")
     found = FindingChange(status="new", finding=warm_up, saving_after_ns=(0, 66_000_000))
-    told = "moves up to 66.0 ms, ahead of the measured part; the run is no shorter"
+    told = "the measured part saves up to 66.0 ms"
     assert finding_figures(found) == told
     left = FindingChange(status="resolved", finding=warm_up, saving_before_ns=(0, 66_000_000))
     assert finding_figures(left) == f"promised: {told}"

@@ -56,10 +56,10 @@ def test_what_stands_on_top_is_not_said_again() -> None:
     assert "OTHER FINDINGS (1)" in screen.render(_with_response(base))
 
 
-def test_what_only_moves_time_says_so() -> None:
+def test_what_saves_this_run_nothing_says_so() -> None:
     base = reports.sample()
     moved = [replace(item, remedy="init.warm-up") for item in base.findings if item.severity != "note"]
-    assert " moves 1.30 s  " in screen.render(replace(base, findings=tuple(moved)))
+    assert " none in this run  " in screen.render(replace(base, findings=tuple(moved)))
 
 
 def test_the_command_for_more_looks_at_the_same() -> None:

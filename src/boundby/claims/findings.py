@@ -114,16 +114,16 @@ def _severity(context: RuleContext, match: Match, saving: ClaimedSaving, *, is_n
         severity = "medium"
     if severity == "high" and not is_told:
         severity = "medium"
-    # Whatever a rule thinks of its remedy: what may save a tenth of the window is not low. What only moves it may be.
+    # Whatever a rule thinks of its remedy: what may save this run a tenth of its window is not low.
     is_large = saving.high_ns >= HIGH_SHARE * context.longest_window_ns
-    if severity == "low" and is_large and not _only_moves(match):
+    if severity == "low" and is_large and not _saves_elsewhere(match):
         severity = "medium"
     return severity
 
 
-def _only_moves(match: Match) -> bool:
-    """Whether its remedy is one that moves time, and saves this run none."""
-    return bool(match.remedy and remedies.by_key()[match.remedy].moves)
+def _saves_elsewhere(match: Match) -> bool:
+    """Whether its remedy saves this run nothing, and another one something."""
+    return bool(match.remedy and remedies.by_key()[match.remedy].elsewhere)
 
 
 def _severity_of(saving: ClaimedSaving, window_ns: int) -> str:

@@ -304,7 +304,16 @@ def finding_changes(before: Report, after: Report, regions: Sequence[RegionChang
         for _, finding in _gone(before, pairs)
     ]
     stayed = [change for number, change in sorted(pairs.items()) if not any(change is other for other in moved)]
-    result = [FindingChange(status="new", finding=item, saving_after_ns=item.saving_ns) for item in left]
+    now = {item.after.path: item for item in regions if item.after is not None}
+    result = [
+        FindingChange(
+            status="new",
+            finding=item,
+            saving_after_ns=item.saving_ns,
+            is_cost_alike=_was_as_costly(before, after, item, now),
+        )
+        for item in left
+    ]
     result += [*_shared(ended), *stayed, *moved]
     order = {"new": 0, "resolved": 1, "remains": 2, "unchecked": 3}
     return sorted(result, key=lambda item: order[item.status])
@@ -460,6 +469,22 @@ def _evidence(was: Finding, now: Finding) -> tuple[float, float] | None:
     return max(times.values(), default=None)
 
 
+def _was_as_costly(before: Report, after: Report, finding: Finding, now: Mapping[Path, RegionChange]) -> bool:
+    """Whether a new finding's cause took about as long before in its place (else in the place around it that both
+    runs have, else in all windows): it is seen now since other time is gone. Where there is none of that cause, all
+    time of the region is what counts."""
+    path = _folded(finding.region) or ()
+    around = (now.get(path[:size]) for size in range(len(path), 0, -1))
+    change = next((item for item in around if item is not None and item.before is not None), None)
+    cause = _rule_cause(finding.rule)
+    if cause is None and change is None:
+        return False  # a fact of the run as a whole, which its windows do not tell
+    spent = _spent(before, after, change, None if cause is None else cause.key)
+    if change is not None and spent is not None and not any(spent):
+        spent = _spent(before, after, change)
+    return spent is not None and 0 < max(spent) <= SAME_AT_MOST * min(spent)
+
+
 def _resolved(before: Report, after: Report, finding: Finding, change: RegionChange | None) -> FindingChange:
     gone = change is not None and bool(change.path) and change.after is None
     resolved = FindingChange(
@@ -480,26 +505,39 @@ def _cause(rule_id: str) -> str | None:
     """The cause that the rule's remedy takes away: what its region has less of it is to its credit. None for rules
     that change several, such as those on waits, whose cost is the idle time after them, and for rules that are not
     installed here: they are told with their region's whole time."""
-    from boundby.rules.builtin import every  # all of them, for findings that are gone only
+    cause = _rule_cause(rule_id)
+    return None if cause in (None, Cause.SYNC) else cause.key
 
-    cause_key = next((rule.cause for rule in every() if rule.id == rule_id), None)
-    return None if cause_key in (None, Cause.SYNC) else cause_key.key
+
+def _rule_cause(rule_id: str) -> Cause | None:
+    from boundby.rules.builtin import every  # all of them, for findings that are gone or new only
+
+    return next((rule.cause for rule in every() if rule.id == rule_id), None)
 
 
 def _shortened(before: Report, after: Report, change: RegionChange | None, cause: str | None = None) -> int | None:
     """By how much the region's account (or all windows), or one cause of it, became shorter, for as many instances
     as before."""
+    spent = _spent(before, after, change, cause)
+    return None if spent is None else spent[0] - spent[1]
+
+
+def _spent(
+    before: Report, after: Report, change: RegionChange | None, cause: str | None = None
+) -> tuple[int, int] | None:
+    """The time of the region's account (or of all windows), or of one cause of it, before and after, for as many
+    instances as before."""
     if change is None or not change.path:
-        totals = [
+        earlier_ns, later_ns = (
             sum(device.time.get(cause, 0) if cause else device.window_ns for device in report.devices)
             for report in (before, after)
-        ]
-        return totals[0] - totals[1] if before.devices else None
+        )
+        return (earlier_ns, later_ns) if before.devices else None
     earlier, later = change.before, change.after
     if earlier is None:
         return None
     each = 0.0 if later is None else later.each_of(cause) if cause else later.each_ns
-    return (earlier.time.get(cause, 0) if cause else earlier.total_ns) - round(each * earlier.instances)
+    return (earlier.time.get(cause, 0) if cause else earlier.total_ns), round(each * earlier.instances)
 
 
 def _shared(ended: Sequence[FindingChange]) -> list[FindingChange]:

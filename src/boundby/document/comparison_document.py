@@ -32,7 +32,7 @@ from boundby.document.blocks import (
     section,
     segments,
 )
-from boundby.document.sentences import NOTE, bound_label, bound_word, each_time, gpus, only_moves, saves_range
+from boundby.document.sentences import NOTE, bound_label, bound_word, each_time, gpus, saves_elsewhere, saves_range
 from boundby.document.view import NO_RANGE
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, NOUN, SHORT_LABEL, info
@@ -60,6 +60,7 @@ ONE_RUN = SMALL  # two runs of one program differ by as much: a smaller change o
 ALIKE = HARDLY  # changes of less are told as "as long as before"
 FINDING_WORDS = {
     "new": "new",
+    "visible": "now visible",
     "resolved": "resolved",
     "remains": "still there",
     "unchecked": "could not be checked",
@@ -74,14 +75,13 @@ _FIGURE = expression(
 
 MOST_FINDINGS, MOST_PREDICTIONS = GLANCE, LIST  # in texts, where none are asked for by number
 _LEGEND = (
-    "Before, after: mean time of one instance; in parentheses its time on the host, where it has no part of the times "
-    "above. Mean: the change of that. Median: the change of the median instance (95 % interval), by its time on the "
-    'GPU, or on the host where "host" stands.'
+    "Before, after, change: mean time of one instance; in parentheses its time on the host, where it has no part of "
+    "the times above. Median change: of the median instance (95 % interval), by its time on the GPU, or on the host "
+    'where "host" stands.'
 )
 _REPLAYED = (
-    "How good boundby's predictions are; it says nothing of the change itself. From the first run boundby works out "
-    "how long the second takes if these causes become as much shorter as was measured (replayed). Error: how far that "
-    "is off."
+    "How well the first run foretells the second. Replayed: the first run with these causes cut to what was measured "
+    "in the second. Error: how far that is off."
 )
 _NOT_KNOWN = "Not known: some launches have no work on record there, so that the times are too short to compare."
 _ROLES: dict[str, Role] = {
@@ -100,8 +100,8 @@ _REGIONS = (
     Column("inst", lambda row: row.instances, right=True, goes=2),
     Column("before", lambda row: row.before, right=True),
     Column("after", lambda row: row.after, right=True),
-    Column("mean", lambda row: row.state, right=True),
-    Column("median", lambda row: Span(row.typical, _ROLES.get(row.status, "faint"), tip=row.tested), goes=1),
+    Column("change", lambda row: row.state, right=True),
+    Column("median change", lambda row: Span(row.typical, _ROLES.get(row.status, "faint"), tip=row.tested), goes=1),
     Column("account", lambda row: row.bars, where="page"),
     Column("mostly", lambda row: row.mostly, goes=3),
     Column("bound by", lambda row: row.bounds, goes=4),
@@ -457,7 +457,7 @@ def _renamed(item: RegionChange) -> str:
     if old == new:
         return f"matched in another domain ({sure})"
     if old[-1:] == new[-1:] and item.similarity >= 0.995:
-        return f"was called {units.quoted(region_name(old))}"
+        return f"was {units.quoted(region_name(old))}" if old[:-1] else ""  # the outermost has no other name
     name = part_name(old[-1]) if len(old) == len(new) and old[:-1] == new[:-1] else region_name(old)
     return f"before: {units.quoted(name)} (matched by similarity, {sure})"
 
@@ -471,10 +471,10 @@ def _means(item: RegionChange) -> str:
     if not all(medians) or item.change * (tested.change or 0) >= 0 or abs(item.change) < ALIKE:
         return ""
     was, now = (mean / (median or 1) for mean, median in zip(means, medians, strict=True))
-    mean, typical, weigh = ("fell", "longer", "less") if item.change < 0 else ("rose", "less time", "more")
+    median, mean, weigh = ("rose", "fell", "less") if item.change < 0 else ("fell", "rose", "more")
     return (
-        f"a typical instance takes {typical}; the mean {mean}, since slow instances weigh {weigh}: it was {was:.1f} "
-        f"times the median, and is {now:.1f} times"
+        f"the median {median} and the mean {mean}: slow instances weigh {weigh} (mean {was:.1f} times the median "
+        f"before, {now:.1f} times after)"
     )
 
 
@@ -668,7 +668,12 @@ def _side(found: Side) -> tuple[str, ...]:
 
 def _finding_word(item: FindingChange) -> str:
     """``resolved``, ``still there``, ``improved``: what became of it."""
-    return TREND_WORDS.get(item.trend or "", FINDING_WORDS[item.status])
+    return {**FINDING_WORDS, **TREND_WORDS}[_kind(item)]
+
+
+def _kind(item: FindingChange) -> str:
+    """Trend, else status; ``visible``: new as a finding, while its cause took as long before."""
+    return item.trend or ("visible" if item.status == "new" and item.is_cost_alike else item.status)
 
 
 def finding_figures(item: FindingChange) -> str:
@@ -678,8 +683,10 @@ def finding_figures(item: FindingChange) -> str:
         alike = "it costs as much as before, and more of that can be saved now" if item.is_cost_alike else ""
         return "; ".join(filter(None, (_was(item), _still_saves(item, old, new), alike)))
     if item.status == "resolved":
+        if item.finding.rule == SHARED:
+            return "not in the second run"
         promised = f"promised to save {saves_range(old)}" if old else ""
-        if old and only_moves(item.finding.remedy):
+        if old and saves_elsewhere(item.finding.remedy):
             promised = f"promised: {_would_save(item, old)}"
         return "; ".join(filter(None, (promised, _credit(item))))
     saving = new or old
@@ -687,9 +694,9 @@ def finding_figures(item: FindingChange) -> str:
 
 
 def _would_save(item: FindingChange, saving_ns: tuple[int, int]) -> str:
-    """``would save 1.10-1.30 s``; of what saves this run nothing, what becomes of that time, in First's words."""
+    """``would save 1.10-1.30 s``; of what saves this run nothing, who saves it, in First's words."""
     row, told = remedies.by_key().get(item.finding.remedy), saves_range(saving_ns)
-    return row.saves(told) if row is not None and row.moves else f"would save {told}"
+    return row.saves(told) if row is not None and row.elsewhere else f"would save {told}"
 
 
 def _still_saves(item: FindingChange, old: tuple[int, int] | None, new: tuple[int, int] | None) -> str:
@@ -763,11 +770,11 @@ class FindingRow(Struct, frozen=True):
 
 def findings(comparison: Comparison) -> list[FindingRow]:
     """What the change achieved before what is left to do; of each by what it saves."""
-    order = ["resolved", "improved", "worse", "new", "remains", "unchecked"]
-    ordered = sorted(comparison.findings, key=lambda item: (order.index(item.trend or item.status), *_less_first(item)))
+    order = ["resolved", "improved", "worse", "new", "visible", "remains", "unchecked"]
+    ordered = sorted(comparison.findings, key=lambda item: (order.index(_kind(item)), *_less_first(item)))
     return [
         FindingRow(
-            kind=item.trend or item.status,
+            kind=_kind(item),
             word=_finding_word(item),
             severity=clean(item.finding.severity),
             where=region_name(item.finding.region) if item.finding.region else "",

@@ -375,16 +375,20 @@ def of_other_bound(verdict: Verdict, responses: Sequence[FirstResponse]) -> Firs
 
 
 def saves_of(response: FirstResponse, window_ns: int) -> str:
-    """``saves 1.10-1.30 s, 20-24 %``, or what else its remedy does with that time; empty without a number."""
+    """``saves 1.10-1.30 s, 20-24 %``, or who saves that time, if not this run; empty without a number."""
     saves = saving(response.saving_ns, window_ns)
     row = remedies.by_key().get(response.id)
     return saves and (row.saves(saves) if row is not None else f"saves {saves}")
 
 
-def only_moves(remedy: str) -> bool:
-    """Whether a remedy, by its key, moves time and saves the run none."""
+#: In the place of a saving, for a remedy that saves another run.
+NONE_IN_THIS_RUN = "none in this run"
+
+
+def saves_elsewhere(remedy: str) -> bool:
+    """Whether a remedy, by its key, saves this run nothing, and another one something."""
     row = remedies.by_key().get(remedy)
-    return row is not None and bool(row.moves)
+    return row is not None and bool(row.elsewhere)
 
 
 def saving(saving_ns: tuple[int, int] | None, window_ns: int) -> str:
@@ -833,9 +837,18 @@ def shown_findings(report: Report) -> tuple[Finding, ...]:
 
 
 def saves(finding: Finding) -> str:
-    """``1.10-1.30 s``; ``up to 1.30 s`` where the low end is nothing; empty where nothing is told, or the change only
-    moves the time."""
-    return "" if finding.saving_ns is None or only_moves(finding.remedy) else saves_range(finding.saving_ns)
+    """``1.10-1.30 s``; ``up to 1.30 s`` where the low end is nothing; empty where nothing is told, or this run
+    saves nothing."""
+    return "" if finding.saving_ns is None or saves_elsewhere(finding.remedy) else saves_range(finding.saving_ns)
+
+
+def worth(finding: Finding) -> str:
+    """``saves 1.10-1.30 s``, ``each later run saves 802 ms``; empty where nothing is told."""
+    if finding.saving_ns is None:
+        return ""
+    row = remedies.by_key().get(finding.remedy) if saves_elsewhere(finding.remedy) else None
+    told = saves_range(finding.saving_ns)
+    return f"saves {told}" if row is None else row.saves(told)
 
 
 def is_told_by(response: FirstResponse, finding: Finding) -> bool:

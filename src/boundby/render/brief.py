@@ -248,7 +248,7 @@ def _text(text: str, most: Mapping[str, int]) -> str:
 
 
 def _saves(remedy: str, saving_ns: tuple[int, int] | None) -> Json:
-    if sentences.only_moves(remedy):
+    if sentences.saves_elsewhere(remedy):
         return {"saves_ms": None, "moves_ms": _range(saving_ns)}
     return {"saves_ms": _range(saving_ns)}
 
@@ -292,7 +292,7 @@ def _item(one: Finding, bound: str, causes: list[str], window_ns: int) -> dict[s
         "magnitudeMs": round(high_ns / 1e6, 4),
         "status": NOTE if one.severity == NOTE else "supported" if low_ns else "candidate",
         "boundingResource": bound if bound in causes or not causes else causes[0],
-        "headroomVerdict": "moves time; the run is no shorter" if sentences.only_moves(one.remedy) else headroom,
+        "headroomVerdict": "saves this run nothing" if sentences.saves_elsewhere(one.remedy) else headroom,
         "iters": one.instances,
         "advice": list(one.advice),
         "code": one.code,

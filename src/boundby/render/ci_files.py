@@ -59,7 +59,7 @@ def lines_of(finding: Finding) -> list[tuple[str, int]]:
 def message(finding: Finding) -> str:
     """What it is, what it saves, and the first thing to do."""
     inside = f" ({told.strip()})" if (told := in_region(finding.region or ())) else ""
-    saves = f"; saves {told}" if (told := sentences.saves(finding)) else ""
+    saves = f"; {told}" if (told := sentences.worth(finding)) else ""
     advice = f". {finding.advice[0]}" if finding.advice else ""
     return clean(f"{finding.title}{inside}{saves}{advice}")
 

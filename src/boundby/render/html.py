@@ -64,7 +64,7 @@ def fragment(report: Report) -> str:
             nothing=sentences.NOTHING,
             selection=view.select(report),
             found=[item for item in sentences.shown_findings(report) if item.severity != sentences.NOTE][:HANDFUL],
-            saves=sentences.saves,
+            worth=sentences.worth,
             warnings=report.trace.warnings,
         )
     )

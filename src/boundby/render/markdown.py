@@ -144,8 +144,8 @@ def _findings(report: Report) -> str:
         if rank == HANDFUL + 1:
             lines += ["", f"<details><summary>{len(shown) - HANDFUL} more</summary>", ""]
         where = f"{code(region_name(finding.region))}: " if finding.region else ""
-        saving = sentences.saves(finding)
-        saves = f" Saves {saving}." if saving else ""
+        worth = sentences.worth(finding)
+        saves = f" {worth[0].upper()}{worth[1:]}." if worth else ""
         title = escape(finding.title).rstrip(".")
         lines.append(f"{rank}. **{escape(finding.severity)}** {where}{title}.{saves}")
         indent = " " * len(f"{rank}. ")

@@ -313,9 +313,9 @@ def head_of_finding(rank: int, finding: Finding, width: int, above: Mapping[str,
 
 def saves(finding: Finding, above: Mapping[str, FirstResponse]) -> str:
     """As `sentences.saves`; of a finding without a number as the response says that is tried first and is about it.
-    ``moves 15.9 ms``: the run is no shorter."""
-    if finding.saving_ns is not None and sentences.only_moves(finding.remedy):
-        return f"moves {units.duration(finding.saving_ns[1])}"
+    ``none in this run``: another run saves it."""
+    if finding.saving_ns is not None and sentences.saves_elsewhere(finding.remedy):
+        return sentences.NONE_IN_THIS_RUN
     told_by = next((response for response in above.values() if sentences.is_told_by(response, finding)), None)
     if finding.saving_ns is not None or finding.severity == sentences.NOTE:
         return sentences.saves(finding)

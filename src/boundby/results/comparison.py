@@ -208,7 +208,8 @@ class FindingChange(Struct, frozen=True, kw_only=True):
     is_cost_alike: Annotated[
         bool,
         LATER,
-        "Remains: it would save more by a quarter or more, and takes about as long as before (others are gone).",
+        "Remains: it would save more by a quarter or more, and takes about as long as before (others are gone)."
+        " New: its cause took about as long there before.",
     ] = False
     cause: Annotated[str | None, "Resolved: the cause that the rule's remedy takes away."] = None
     cause_ns: Annotated[

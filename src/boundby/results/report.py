@@ -492,7 +492,8 @@ class FirstResponse(Struct, frozen=True):
     saving_ns: Annotated[
         tuple[int, int] | None,
         "Estimated saving, [low, high] in nanoseconds; null where no number can be told. Of init.warm-up,"
-        " init.runtime-start and cpu.start-once: the time that is moved or left out; the run is no shorter.",
+        " init.keep-compiled, init.runtime-start, cpu.start-once and gpu_copy.pinned-for-reuse: what another run saves;"
+        " this one is no shorter.",
     ] = None
     because: Annotated[str, "What here speaks for it, or why there is no number."] = ""
     action: Annotated[str, "The next step as code or a command, where the trace tells enough for one."] = ""

@@ -54,7 +54,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()  # of programs that can follow it, as in ``do``; empty: all
     is_search: bool = False  # it finds out what to change
     is_never_first: bool = False  # others are tried before it, whatever it saves
-    moves: str = ""  # what it does with the time that it numbers, where the run is no shorter: ``$time`` stands for it
+    elsewhere: str = ""  # who saves the time that it numbers, where this run saves none: ``$time`` stands for it
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -71,9 +71,9 @@ class Remedy(Struct, frozen=True, kw_only=True):
         return not self.kinds or bool({*self.kinds} & {*program.keys})
 
     def saves(self, time: str) -> str:
-        """``saves 1.10-1.30 s``, of a search what it may lead to, or what else becomes of the time."""
-        if self.moves:
-            return Template(self.moves).substitute(time=time)
+        """``saves 1.10-1.30 s``, of a search what it may lead to, or who saves it, if not this run."""
+        if self.elsewhere:
+            return Template(self.elsewhere).substitute(time=time)
         return f"{'to gain:' if self.is_search else 'saves'} {time}"
 
     def words(self, facts: Mapping[str, object]) -> str:
@@ -635,7 +635,7 @@ TABLE: tuple[Remedy, ...] = (
         "pay it again.",
         needs="a process that is kept for the next job",
         caution="the program is short and runs once",
-        moves="leaves out $time, paid once per process; the run is no shorter",
+        elsewhere="$time, paid once per process",
     ),
     Remedy(
         bound="cpu",
@@ -813,9 +813,9 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="gpu_copy",
         id="pinned-for-reuse",
-        title="If a longer run copies the same buffers again, pin them",
+        title="Pin buffers that a longer run copies again",
         do=_PINNED,
-        moves="then saves $time, each time; this run is no shorter",
+        elsewhere="each repeat in a longer run saves $time",
     ),
     Remedy(
         bound="gpu_copy",
@@ -1021,7 +1021,7 @@ TABLE: tuple[Remedy, ...] = (
         caution="the program runs once and is short: then the start is what counts",
         scenario="init_free",
         because="it comes once, and steps that follow do not pay it",
-        moves="moves $time, ahead of the measured part; the run is no shorter",
+        elsewhere="the measured part saves $time",
     ),
     Remedy(
         bound="init",
@@ -1042,7 +1042,7 @@ TABLE: tuple[Remedy, ...] = (
         text="Code that is compiled at run time is compiled again in each process, unless a cache keeps it.",
         needs="a folder that stays",
         caution="shapes change at every step: fix the shapes first",
-        moves="spares each later run $time; this run is no shorter",
+        elsewhere="each later run saves $time",
     ),
     Remedy(
         bound="init",
@@ -1060,7 +1060,7 @@ TABLE: tuple[Remedy, ...] = (
         id="runtime-start",
         title="Analyse the run without the start of its runtime",
         do={"any": "boundby analyze $report $rest"},
-        moves="leaves out $time; the run is no shorter",
+        elsewhere="$time, paid once per process",
     ),
     Remedy(
         bound="init",

@@ -174,8 +174,8 @@ class RankedFinding(Struct, frozen=True):
         return region_name(self.finding.region) if self.finding.region else ""
 
     @property
-    def saves(self) -> str:
-        return sentences.saves(self.finding)
+    def worth(self) -> str:
+        return sentences.worth(self.finding)
 
     @property
     def saves_fraction(self) -> str:

@@ -431,7 +431,7 @@ def _by_messages(context: RuleContext, part: _FirstCalls, match: Match) -> Match
         saving_ns=_saving(context, part),
         advice=(
             "Exchange one message of each size before the measured part, or leave the start out of the analysis: the "
-            "library pins its own buffers and sets itself up at its first messages. The run is no shorter for either",
+            "library pins its own buffers and sets itself up at its first messages. Neither makes this run shorter",
         ),
         severity="low",  # the program cannot change it, and a longer run pays it once
         remedy="init.runtime-start",
@@ -505,15 +505,15 @@ def _lazy_advice(context: RuleContext, part: _FirstCalls) -> tuple[str, ...]:
         return (
             "Create the handles and make one call of each kind before the measured part, and keep the process alive "
             f"for the next job: {who} {sets} up at the first call",
-            f"{_eager(context)} loads the code of all kernels at the start, not at their first launch: the run is no "
-            "shorter",
+            f"{_eager(context)} loads the code of all kernels at the start, not at their first launch: this run saves "
+            "nothing",
             *_compiling(context, part.rows),
             later,
         )
     if not part.is_allocation:
         return (
             "Launch each kernel once before the measured part: its first launch loads its code; "
-            f"{_eager(context)} loads all of it at the start instead. Either way the run is no shorter",
+            f"{_eager(context)} loads all of it at the start instead. Neither makes this run shorter",
             *_compiling(context, part.rows),
             later,
         )
