@@ -354,7 +354,7 @@ class HostState:
     @once
     def _shown_to_compute(self, process: int, is_known: bool, makers: _Who) -> IntervalSet:
         chosen = [thread for thread in self._may_run(process).tolist() if self._who[makers][thread]]
-        return any_of(where(self._shown_to_run(one, is_known), Cause.CPU) for one in chosen)
+        return any_of(where(self._shown_to_run(worker, is_known), Cause.CPU) for worker in chosen)
 
     @cached_property
     def _who(self) -> dict[_Who, BoolArray]:

@@ -159,10 +159,10 @@ def beside_copies(context: RuleContext) -> tuple[BesideCopies, ...]:
     table, in_window = context.operations, device_work(context).in_window
     found = []
     for device in context.timeline.devices:
-        mine = in_window & (table.device == device.index)
+        of_device = in_window & (table.device == device.index)
         kernels, copies = (
             clip(union(table.start_ns[rows], table.end_ns[rows]), device.low_ns, device.high_ns)
-            for rows in (mine & (table.kind < OpKind.MEMCPY), mine & (table.kind >= OpKind.MEMCPY))
+            for rows in (of_device & (table.kind < OpKind.MEMCPY), of_device & (table.kind >= OpKind.MEMCPY))
         )
         found.append(BesideCopies(copies.total, subtract(kernels, copies).total))
     return tuple(found)

@@ -58,8 +58,8 @@ def lines_of(finding: Finding) -> list[tuple[str, int]]:
 
 def message(finding: Finding) -> str:
     """What it is, what it saves, and the first thing to do."""
-    inside = f" ({told.strip()})" if (told := in_region(finding.region or ())) else ""
-    saves = f"; {told}" if (told := sentences.worth(finding)) else ""
+    inside = f" ({region.strip()})" if (region := in_region(finding.region or ())) else ""
+    saves = f"; {worth}" if (worth := sentences.worth(finding)) else ""
     advice = f". {finding.advice[0]}" if finding.advice else ""
     return clean(f"{finding.title}{inside}{saves}{advice}")
 

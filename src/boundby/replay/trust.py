@@ -215,15 +215,15 @@ def find_arrivals(timeline: Timeline, graph: Graph) -> Arrivals:
     what changes here changes them all."""
     links, trace, arrivals = graph.links, timeline.trace, [NO_ARRIVALS]
     here = len(unique(trace.process_of(trace.messages.thread)))
-    is_outside = 0 < here < max((one.size for one in trace.communicators), default=2)
+    is_outside = 0 < here < max((communicator.size for communicator in trace.communicators), default=2)
     for chain in unique(links.chain).tolist() if is_outside else ():
         threads = timeline.logical_threads.members(chain).tolist()
         awaiting = any_of(timeline.host_state.evidence(thread).awaiting for thread in threads)
         ends = awaiting.end[awaiting.end - awaiting.start >= DISPATCH_NS]
         nodes = np.flatnonzero(links.chain == chain)
-        place = places(links.node_begin_ns[nodes], ends)
-        is_last = np.append(place[1:] != place[:-1], True)[: len(place)] & (place < len(nodes))
-        node, time = nodes[place[is_last]], ends[is_last]
+        end_index = places(links.node_begin_ns[nodes], ends)
+        is_last = np.append(end_index[1:] != end_index[:-1], True)[: len(end_index)] & (end_index < len(nodes))
+        node, time = nodes[end_index[is_last]], ends[is_last]
         rest = links.node_begin_ns[node] - time
         waits = rest <= graph.costs.interval_ns[node] - DISPATCH_NS  # else what it called itself took the time
         arrivals.append(Arrivals(node[waits], time[waits], rest[waits]))

@@ -34,8 +34,8 @@ UNTOLD = {
 
 def conditions(needs: str, caution: str) -> tuple[str, ...]:
     """``It needs free cores.``, ``Leave it if the device is busy already.``: those that are told."""
-    told = (("It needs", needs), ("Leave it if", caution))
-    return tuple(f"{begin} {text}." for begin, text in told if text)
+    sentences = (("It needs", needs), ("Leave it if", caution))
+    return tuple(f"{begin} {text}." for begin, text in sentences if text)
 
 
 class Remedy(Struct, frozen=True, kw_only=True):

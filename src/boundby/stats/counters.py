@@ -208,7 +208,7 @@ def memory_of(timeline: Timeline) -> ByPlace[Memory, RegionMemory]:
         devices[device] = _memory_of(timeline, rows, region[rows], in_use, peak, held)
     if not devices:
         return ByPlace(devices, nothing)
-    allocated, kept, held_bytes = (tree.accumulate(np.ascontiguousarray(columns[:, place])) for place in (0, 1, 3))
+    allocated, kept, held_bytes = (tree.accumulate(np.ascontiguousarray(columns[:, number])) for number in (0, 1, 3))
     most = columns[:, 2]
     for number in range(len(tree) - 1, ROOT, -1):  # parents stand before their children
         most[tree.parent[number]] = max(most[tree.parent[number]], most[number])

@@ -128,11 +128,11 @@ def endings(clauses: Sequence[str], more: int, all_stuck: bool) -> str:
 
 def not_ended(trace: Trace) -> TraceWarning | None:
     """What to tell of ranks that did not come to the end of MPI; None: all did."""
-    found = sorted(unfinished(trace), key=lambda one: (one.is_inside and not one.has_failed, one.process))
-    if not found:
+    unended = sorted(unfinished(trace), key=lambda last: (last.is_inside and not last.has_failed, last.process))
+    if not unended:
         return None
     clauses = []
-    for rank in found[:MOST_TOLD]:
+    for rank in unended[:MOST_TOLD]:
         number = trace.ranks.get(rank.process)
         name = f"process {trace.processes[rank.process].pid}" if number is None else f"rank {number}"
         peer = f"rank {rank.peer}" if rank.peer >= 0 else ""
@@ -140,8 +140,8 @@ def not_ended(trace: Trace) -> TraceWarning | None:
         lasted_ns = rank.until_ns - rank.since_ns if rank.is_inside else None
         clauses.append(ending(name, rank.call, lasted_ns, peer, *facts, has_failed=rank.has_failed))
     count = len(unique(trace.process_of(trace.messages.thread)))
-    all_stuck = len(found) == count and all(one.is_inside and not one.has_failed for one in found)
-    text = endings(clauses, len(found) - MOST_TOLD, all_stuck)
+    all_stuck = len(unended) == count and all(last.is_inside and not last.has_failed for last in unended)
+    text = endings(clauses, len(unended) - MOST_TOLD, all_stuck)
     return TraceWarning("mpi-not-ended", f"MPI did not finish: {text}.")
 
 

@@ -119,8 +119,8 @@ def _sums(report: Report, *, has_kernels: bool) -> Iterator[Section]:
 def _rule_texts(report: Report) -> dict[str, tuple[str, object]]:
     """Titles and pages of the rules that found something: the page of a report explains itself. Rules' pages are about
     GPUs: none of a report without GPU work."""
-    found = {item.rule for item in report.findings if report.devices}
-    return {rule.id: (rule.title, _lines(rule.text)) for rule in builtin() if rule.id in found}
+    rule_ids = {item.rule for item in report.findings if report.devices}
+    return {rule.id: (rule.title, _lines(rule.text)) for rule in builtin() if rule.id in rule_ids}
 
 
 def _lines(text: str) -> object:

@@ -369,9 +369,9 @@ def _told(context: RuleContext, before: int, after: int, *, is_one: bool) -> str
     """The place between two ranges. Of several instants numbered names stand for all of their kind."""
     names = context.trace.names
     ends = [names[name] if is_one else fold_name(names[name]) for name in (before, after) if name != NOTHING]
-    found = [units.quoted(name) for name in ends]
-    if len(found) == 2 and fold_name(ends[0]) == fold_name(ends[1]):
+    quoted = [units.quoted(name) for name in ends]
+    if len(quoted) == 2 and fold_name(ends[0]) == fold_name(ends[1]):
         return f"between one {units.quoted(fold_name(ends[0]))} and the next"
-    if len(found) == 2:
-        return f"between {found[0]} and {found[1]}{_IN_CALL.get(ends[1], '')}"
-    return "" if not found else f"after {found[0]}" if before != NOTHING else f"before {found[0]}"
+    if len(quoted) == 2:
+        return f"between {quoted[0]} and {quoted[1]}{_IN_CALL.get(ends[1], '')}"
+    return "" if not quoted else f"after {quoted[0]}" if before != NOTHING else f"before {quoted[0]}"

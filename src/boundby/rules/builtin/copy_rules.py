@@ -247,9 +247,9 @@ def _parts(copies: CopySet) -> list[tuple[str, CopySet]]:
     is_fill = table.kind[copies.rows] == OpKind.MEMSET
     parts = [(FILLS, CopySet(context, copies.rows[is_fill]))]
     rest = copies.rows[~is_fill]
-    known = np.isin(table.direction[rest], [int(way) for way in WAYS])
+    is_known = np.isin(table.direction[rest], [int(way) for way in WAYS])
     parts += [(name, CopySet(context, rest[table.direction[rest] == way])) for way, name in WAYS.items()]
-    parts.append(("of unknown ways", CopySet(context, rest[~known])))
+    parts.append(("of unknown ways", CopySet(context, rest[~is_known])))
     return sorted((part for part in parts if len(part[1])), key=lambda part: (-part[1].exposed_ns, part[0]))
 
 
@@ -348,12 +348,14 @@ def _pageable(context: RuleContext) -> Iterator[Match]:
 def _with_the_rest(context: RuleContext, sets: Sequence[CopySet]) -> list[CopySet]:
     """Those that are worth a finding; what is left is told with the longest of them that is no upload, so that no copy
     is missing."""
-    told = [copies for copies in sets if copies.exposed_ns >= context.least_ns]
-    longest = max((copies for copies in told if not is_upload(context, copies.rows)), key=_exposed_ns, default=None)
-    left = [copies.rows for copies in sets if copies not in told]
+    worthwhile = [copies for copies in sets if copies.exposed_ns >= context.least_ns]
+    longest = max(
+        (copies for copies in worthwhile if not is_upload(context, copies.rows)), key=_exposed_ns, default=None
+    )
+    left = [copies.rows for copies in sets if copies not in worthwhile]
     if longest is None or not left:
-        return told
-    return [CopySet(context, merged(copies.rows, *left)) if copies is longest else copies for copies in told]
+        return worthwhile
+    return [CopySet(context, merged(copies.rows, *left)) if copies is longest else copies for copies in worthwhile]
 
 
 def _exposed_ns(copies: CopySet) -> int:

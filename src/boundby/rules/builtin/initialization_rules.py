@@ -165,9 +165,9 @@ def _os_calls(context: RuleContext, low: int, high: int) -> list[str]:
     inside = np.isin(os_calls.thread, unique(context.calls.thread))
     inside &= (os_calls.start_ns >= low) & (os_calls.end_ns <= high)
     lengths = (os_calls.end_ns - os_calls.start_ns)[inside]
-    called, place = ranked(os_calls.name[inside])
+    called, call_index = ranked(os_calls.name[inside])
     total = Counter[str]()
-    for name, length in zip(called.tolist(), group_sums(place, lengths, len(called)).tolist(), strict=True):
+    for name, length in zip(called.tolist(), group_sums(call_index, lengths, len(called)).tolist(), strict=True):
         total[names[name]] += length
     most = sorted(total.items(), key=lambda item: (-item[1], item[0]))[:3]
     return [f"{name}: {duration(length)}" for name, length in most]
