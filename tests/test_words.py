@@ -19,6 +19,9 @@ QUOTING = ("findings-read.md", "tutorial.md")
 #: What was said, and cannot be understood at once.
 RETIRED = (
     r"\bNot when: ",
+    r"time not on record included",
+    r"launched work had not started",
+    r"If all of it matters, begin with",
     r"\bOS waits?\b",
     r"host waits in the OS",
     r"\buntold\b(?!_)",

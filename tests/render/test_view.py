@@ -3,9 +3,18 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from boundby.document import sentences
-from boundby.document.view import EXTERNAL_PACE, MAX_ROWS, accounts, not_by_size, select
+from boundby.document.view import EXTERNAL_PACE, MAX_ROWS, accounts, is_known, not_by_size, select
 from boundby.model import units
-from boundby.results.report import AnalysisSummary, Coverage, FirstResponse, Top, Uncertainty, WhatIf
+from boundby.results.report import (
+    AnalysisSummary,
+    Coverage,
+    FirstResponse,
+    OneTimePart,
+    Steady,
+    Top,
+    Uncertainty,
+    WhatIf,
+)
 from tests.support import reports
 
 
@@ -164,6 +173,32 @@ def test_the_header_says_what_is_not_on_record_and_where_the_record_begins() -> 
     told = sentences.window(replace(base, devices=(lacking,)))
     assert f"(50 %), {units.duration(device.window_ns // 5)} of it not on record; " in told
     assert "on record (" not in told
+
+
+def test_steps_before_the_steady_ones_are_named_where_they_count_as_one_time_work() -> None:
+    base = reports.sample()
+    step = next(region for region in base.regions if region.path == ("step",))
+    window = base.devices[0].window
+    found = Steady(step.path, window, step.instances - 2, 1_000_000, "sync", "high", 0)
+    host_ns = (30_000_000, 20_000_000, *(1_000_000 for _ in range(step.instances - 2)))
+    regions = tuple(
+        replace(region, instance_ns=replace(region.instance_ns, host_ns=host_ns)) if region is step else region
+        for region in base.regions
+    )
+    once = (OneTimePart("other", window, 400_000_000),)
+    device = replace(base.devices[0], steady=found, one_time=once)
+    told = accounts(replace(base, regions=regions, devices=(device,)))[0].steady()
+    assert "One-time work and the first 2 steps: 400 ms" in told
+    long = replace(device, one_time=(OneTimePart("other", window, 4_000_000_000),))
+    told = accounts(replace(base, regions=regions, devices=(long,)))[0].steady()
+    assert "One-time work: 4.00 s" in told
+
+
+def test_a_table_says_for_whom_is_waited_and_leaves_out_accounts_of_nothing() -> None:
+    ranks = replace(reports.verdict("host_blocked", 1), waits_for="ranks")
+    assert sentences.bound_word(ranks) == "other ranks"
+    assert not is_known({"cpu": 1, "unattributed": 1_000_000})
+    assert is_known({"cpu": 100_000, "unattributed": 1_000_000})
 
 
 def test_the_account_alone_predicts_nothing() -> None:

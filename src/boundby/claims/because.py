@@ -197,7 +197,8 @@ def _cpu(case: BoundCase, _: Decision) -> str:
 def _host_blocked(case: BoundCase, _: Decision) -> str:
     on = _mostly_on(case)
     where = f" (mostly in {on})" if on and on != "unknown" else ""
-    where = f" in {_calls(case)}, waiting for other ranks" if is_for_ranks(case) else where
+    if is_for_ranks(case):
+        where = f"{f' in {calls},' if (calls := _calls(case)) else ''} waiting for other ranks"
     return f"the GPU idles {_each(case, Cause.HOST_BLOCKED)} while the host is blocked{where}; {_busy(case)}"
 
 
@@ -211,8 +212,8 @@ def is_for_pages(case: BoundCase) -> bool:
 
 
 def is_for_ranks(case: BoundCase) -> bool:
-    """Whether the host, where it is blocked, mostly waits for other ranks."""
-    return _mostly_on(case) == MESSAGES and bool(case.host.waited_in)
+    """Whether the host, where it is blocked, mostly waits for other ranks; of a region its calls are not known."""
+    return _mostly_on(case) == MESSAGES and (case.is_part or bool(case.host.waited_in))
 
 
 def _calls(case: BoundCase) -> str:

@@ -516,7 +516,6 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
             command=command,
             code=command,
             is_search=True,
-            where=next(filter(None, _lines(subject.context).values()), None),
         )
     if part.coverage.unseen_ns and part.verdict.why_not is not None:
         unseen = percent(part.coverage.unseen_ns / subject.window_ns)

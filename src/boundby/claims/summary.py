@@ -579,9 +579,10 @@ def _stretched(device: DeviceTimeline, knows_host: bool) -> str | None:
     starts = device.operations.table.start_ns
     late = int((starts >= int(device.gaps.end_ns[longest])).sum())
     few, share = min(late, len(starts) - late), percent(gap_ns / (device.high_ns - device.low_ns))
-    side = "after" if 2 * late > len(starts) else "before"
+    side = "after the first" if 2 * late > len(starts) else "before the last"
+    where = f"{side} {f'{few:,} ' if few > 1 else ''}of {plural(len(starts), 'operation')}"
     return (
-        f"for {share} of the window, {side} {few:,} of {plural(len(starts), 'operation')}, no GPU work is on record. "
+        f"for {share} of the window, {where}, no GPU work is on record. "
         f"All the other work lies in {span}. Analyse that: --window {span}"
     )
 

@@ -66,20 +66,21 @@ _OF_GPU = {cause.key for cause in BUSY_CAUSES}
 
 
 class WaitsFor(Struct, frozen=True):
-    """How a verdict's ``waits_for`` is told: in the headline, behind the cause's name in the legend of the bar, and to
-    ``boundby explain`` (empty: by its cause)."""
+    """How a verdict's ``waits_for`` is told: in the headline, behind the cause's name in the legend of the bar, in a
+    table, and to ``boundby explain`` (empty: by its cause)."""
 
     bound: str
     mostly: str
+    cell: str
     topic: str = ""
 
 
 WAITS_FOR = {
-    "input": WaitsFor("waiting for input", "mostly for input"),
-    "ranks": WaitsFor("waiting for other ranks", "mostly for other ranks"),
-    "pages": WaitsFor("bound by page migration", "mostly page faults", "page migration"),
-    "source": WaitsFor("paced by its source", "mostly for its source"),
-    "fills": WaitsFor("bound by filling memory", "mostly fills"),
+    "input": WaitsFor("waiting for input", "mostly for input", "input"),
+    "ranks": WaitsFor("waiting for other ranks", "mostly for other ranks", "other ranks"),
+    "pages": WaitsFor("bound by page migration", "mostly page faults", "page faults", "page migration"),
+    "source": WaitsFor("paced by its source", "mostly for its source", "its source"),
+    "fills": WaitsFor("bound by filling memory", "mostly fills", "fills"),
 }
 
 
@@ -496,14 +497,15 @@ def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
     return f"would be {units.duration(window_ns - saving_ns)} ({change(saving_ns, window_ns)})"
 
 
-def confidence(verdict: Verdict, left: Left | None = None) -> str:
+def confidence(verdict: Verdict, left: Left | None = None, of: str = "") -> str:
     """``Confidence in the verdict: medium (CPU scheduling was not captured); in the savings: low (another process seems
-    to share the GPU).``; empty where there is no verdict."""
+    to share the GPU).``; empty where there is no verdict. ``of``: one of several, ``GPU 0``."""
     if verdict.why_not is not None:  # nothing to be sure of
         return ""
     reasons = "; ".join(clean(reason).rstrip(".") for reason in verdict.reasons)
     why = f" ({reasons})" if reasons else ""
-    return f"Confidence in the verdict: {verdict.confidence}{why}{unsure_of(verdict, left or {})}."
+    about = f" on {of}" if of else ""
+    return f"Confidence in the verdict{about}: {verdict.confidence}{why}{unsure_of(verdict, left or {})}."
 
 
 def shared(report: Report, device: DeviceReport) -> str:
@@ -525,19 +527,20 @@ def phases(device: DeviceReport) -> str:
     labels = {**BOUND_LABEL, device.verdict.bound: bound_label(device.verdict), "unknown": "no verdict"}
     first_bound, other = (labels.get(phase.bound, phase.bound) for phase in (first, second))
     into = units.duration(second.window.start_ns - device.window.start_ns)
-    at = f"{into} into the window"
+    at, then = f"{into} into the window", f"--window {units.instant(second.window.start_ns, device.window_ns)}:"
     is_half = abs(_length(first) - _length(second)) <= 1
     if first_bound == other:
         parts = "both halves" if is_half else "both parts"
         return f"The program is not of one piece: {first_bound} in {parts} (which meet {at}), but not over the whole."
     if is_half:  # it may change anywhere in them
         return f"The bound changes: {first_bound} in the first half (until {at}), {other} in the second."
-    return f"The bound changes {at}: {first_bound} before, {other} after."
+    return f"The bound changes {at}: {first_bound} before, {other} after ({then})."
 
 
-def steady(device: DeviceReport, width: int | None = None) -> str:
+def steady(device: DeviceReport, width: int | None = None, first_steps: int = 0) -> str:
     """``Steady: 26.1 ms a step (median), compute bound. One-time work: 5.88 s, 64 % (uploads 4.46 s, host code 1.04
-    s).``; empty where the window holds no one-time part that counts. ``width``: names as few parts as fit in it."""
+    s).``; empty where the window holds no one-time part that counts. ``width``: names as few parts as fit in it.
+    ``first_steps``: as many slower steps come before the steady ones, and count as one-time work."""
     if not device.one_time:
         return ""
     once_ns, found = sum(part.ns for part in device.one_time), device.steady
@@ -550,7 +553,11 @@ def steady(device: DeviceReport, width: int | None = None) -> str:
         f" before them and {units.duration(after_ns)} after them" if after_ns >= WORTH_A_NAME * device.window_ns else ""
     )
     share = units.percent(once_ns / device.window_ns)
-    once = f"{_pace(found) if found else ''}One-time work: {units.duration(once_ns)}, {share}"
+    work = "One-time work"
+    if found is not None and first_steps:
+        number = f"{first_steps:,} " if first_steps > 1 else ""
+        work += f" and the first {number}{_step_word(found)}{'s' * (first_steps > 1)}"
+    once = f"{_pace(found) if found else ''}{work}: {units.duration(once_ns)}, {share}"
     variants = [f"{once} ({', '.join(named[:most])}){after}." for most in range(len(named), 0, -1)]
     variants += [f"{once} ({one})." for one in named[:1]] + [f"{once}."]
     return next((text for text in variants if width is None or len(text) <= width), variants[-1])
@@ -561,8 +568,12 @@ def _pace(found: Steady) -> str:
     bound = "" if found.bound in ("unknown", "hidden") else f", {bound_phrase(found.bound)}"
     if found.step_ns is None:
         return f"Steady: the last {units.duration(found.window.end_ns - found.window.start_ns)}{bound}. "
-    is_found = (found.region or ("",))[-1].startswith("iteration")
-    return f"Steady: {units.duration(found.step_ns)} {'an iteration' if is_found else 'a step'} (median){bound}. "
+    word = _step_word(found)
+    return f"Steady: {units.duration(found.step_ns)} {'an' if word == 'iteration' else 'a'} {word} (median){bound}. "
+
+
+def _step_word(found: Steady) -> str:
+    return "iteration" if (found.region or ("",))[-1].startswith("iteration") else "step"
 
 
 def _length(phase: Phase) -> int:
@@ -584,11 +595,14 @@ def bound_label(verdict: Verdict) -> str:
 
 
 def bound_word(verdict: Verdict) -> str:
-    """The verdict in a table cell: ``sync``, ``sync + api``, ``hidden``."""
+    """The verdict in a table cell: ``sync``, ``sync + api``, ``other ranks``, ``hidden``."""
     if verdict.bound == "mixed" and verdict.mixed_of:
         return " + ".join(SHORT_LABEL.get(cause, cause) for cause in verdict.mixed_of)
     if verdict.why_not:
         return "cannot tell"
+    waits = WAITS_FOR.get(verdict.waits_for)
+    if waits is not None:
+        return waits.cell
     return "-" if verdict.bound == "unknown" else SHORT_LABEL.get(verdict.bound, verdict.bound)
 
 
@@ -725,11 +739,15 @@ def _host_time(report: Report) -> str:
     length = report.trace.duration_ns
     if length is None:
         return ""
-    judged = max((thread.total_ns for thread in report.threads), default=0)
-    part = "in annotated ranges" if report.trace.captured.nvtx else "analysed"
-    part += " of one thread" if report.trace.captured.nvtx and len(report.threads) > 1 else ""
-    part_told = f", {units.duration(judged)} of it {part}" if 0 < judged < IN_RANGES * length else ""
-    return f"{units.duration(length)} of host time{part_told}"
+    whole, times = f"{units.duration(length)} of host time", [thread.total_ns for thread in report.threads]
+    judged = max(times, default=0)
+    if lead(report) is not None or not 0 < judged < IN_RANGES * length:
+        return whole
+    if not report.trace.captured.nvtx:
+        return f"{whole}, {units.duration(judged)} of it analysed"
+    if len(times) > 1:
+        return f"{whole}; annotated ranges of {len(times)} threads take {units.duration(sum(times))} together"
+    return f"{whole}, {units.duration(judged)} of it in annotated ranges"
 
 
 def gpu(device: DeviceReport) -> str:

@@ -14,8 +14,31 @@ from boundby.document import measurements, sentences
 from boundby.document.blocks import FOLD_BELOW, First, Segment, clean, part_name, segments
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
-from boundby.model.scale import A_FEW_LINES, HALF, HALF_MORE, NEGLIGIBLE, NOTABLE, RANKING, SLIGHT, TABLE, TENFOLD
-from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
+from boundby.model.scale import (
+    A_FEW_LINES,
+    HALF,
+    HALF_MORE,
+    HARDLY,
+    NEGLIGIBLE,
+    NOTABLE,
+    QUARTER,
+    RANKING,
+    SLIGHT,
+    SMALL,
+    TABLE,
+    TENFOLD,
+)
+from boundby.results.report import (
+    Card,
+    Check,
+    DeviceReport,
+    FirstResponse,
+    RegionReport,
+    Report,
+    ThreadReport,
+    Top,
+    Verdict,
+)
 
 MOST_RANGES = A_FEW_LINES  # of GPU numbers in a sentence
 EXTERNAL_PACE = "host_blocked.external-pace"  # the id of that response
@@ -49,6 +72,7 @@ class ShownAccount(Struct, frozen=True):
     responses: tuple[FirstResponse, ...] = ()
     exposed_by_waits_ns: int | None = None
     device: DeviceReport | None = None  # None: a thread
+    first_steps: int = 0  # of a device's one-time time
     left: sentences.Left | None = None  # of a device's window without each cause alone, by replay
     lead: sentences.Lead | None = None  # what is told instead of a verdict, of a report without GPU work
 
@@ -62,8 +86,9 @@ class ShownAccount(Struct, frozen=True):
         return sentences.headline(self.verdict, self.name, begin_with=begin_with, of_host=is_thread)
 
     def steady(self, width: int | None = None) -> str:
-        """What repeats, and what happens once, in as many cells if it can."""
-        return sentences.steady(self.device, width) if self.device is not None else ""
+        """What repeats, and what happens once, in as many cells if it can; nothing where the pace comes from outside,
+        which the first response tells."""
+        return "" if self.device is None or self.is_paced else sentences.steady(self.device, width, self.first_steps)
 
     @property
     def because(self) -> str:
@@ -151,9 +176,18 @@ class ShownAccount(Struct, frozen=True):
         return segments(self.time, fold_below=FOLD_BELOW)
 
     def named(self, part: Segment) -> str:
-        """What a part of its bar is called: ``blocked (mostly for input)``."""
+        """What a part of its bar is called: ``blocked (mostly for input)``; ``copy (mostly fills)``, whatever it is
+        bound by, where that takes long enough to matter."""
         waits = sentences.WAITS_FOR.get(self.verdict.waits_for) if part.cause == self.verdict.bound else None
+        if part.cause == "gpu_copy" and self.device is not None and part.fraction >= SMALL:
+            copying_ns = sum(copies.total_ns for copies in self.device.memcpy.values())
+            waits = sentences.WAITS_FOR["fills"] if copying_ns < HALF * self.time[part.cause] else None
         return f"{part.label} ({waits.mostly})" if waits else part.label
+
+    @property
+    def has_account(self) -> bool:
+        """Whether anything is known of its time."""
+        return is_known(self.time)
 
     @property
     def bound(self) -> str:
@@ -161,9 +195,9 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def saves(self) -> str:
-        """A share of the whole; empty where nothing can be told, and where nothing is to be gained."""
+        """As of regions, a time; empty where nothing can be told, and where nothing is to be gained."""
         saving = None if self.is_paced else self.saving_ns
-        return units.percent(saving / self.whole_ns) if saving is not None and self.whole_ns else ""
+        return units.duration(saving) if saving is not None and self.whole_ns else ""
 
     @property
     def has_no_verdict(self) -> bool:
@@ -173,6 +207,11 @@ class ShownAccount(Struct, frozen=True):
     def saving_ns(self) -> int | None:
         """What removing the bound alone would save, as what-if says; of two alike the one that saves more."""
         return sentences.most_of_either(self.verdict, self.whole_ns, self.left or {})
+
+
+def is_known(time: Mapping[str, int]) -> bool:
+    """Whether an account holds anything beside what is not on record."""
+    return time.get("unattributed", 0) < (1 - HARDLY) * sum(time.values())
 
 
 def _total_ns(top: Top) -> int:
@@ -201,6 +240,7 @@ def accounts(report: Report) -> tuple[ShownAccount, ...]:
             ),
             outside=" ".join(_filled(sentences.elsewhere(report), sentences.shared(report, device))),
             device=device,
+            first_steps=_first_steps(report, device),
             checklist=device.checklist,
             cards=device.cards,
             responses=device.first_responses,
@@ -222,9 +262,29 @@ def accounts(report: Report) -> tuple[ShownAccount, ...]:
             responses=thread.first_responses,
             lead=lead,
         )
-        for thread in sorted(report.threads, key=lambda thread: (-thread.total_ns, thread.pid, thread.tid))
+        for thread in _own_threads(report)
     )
     return (*devices, *threads)
+
+
+def _own_threads(report: Report) -> list[ThreadReport]:
+    """The busiest first; of a program that failed without helpers, processes that lasted for little of it."""
+    ordered = sorted(report.threads, key=lambda thread: (-thread.total_ns, thread.pid, thread.tid))
+    if sentences.lead(report) is None:
+        return ordered
+    own, least_ns = ordered[0].pid if ordered else 0, QUARTER * max((one.total_ns for one in ordered), default=0)
+    return [thread for thread in ordered if thread.pid == own or thread.total_ns >= least_ns]
+
+
+def _first_steps(report: Report, device: DeviceReport) -> int:
+    """How many of the program's steps come before the steady ones, where they are a part of the one-time work worth a
+    word."""
+    found, once_ns = device.steady, sum(part.ns for part in device.one_time)
+    region = next((region for region in report.regions if found is not None and region.path == found.region), None)
+    if found is None or region is None or not found.steps or len(report.devices) > 1:
+        return 0
+    number = max(region.instances - found.steps, 0)
+    return number if sum((region.instance_ns.host_ns or ())[:number]) >= SMALL * once_ns else 0
 
 
 def summaries(members: Sequence[ShownAccount]) -> list[tuple[sentences.Headline, str]]:
@@ -308,6 +368,11 @@ class Row(Struct, frozen=True):
         saving = self.region.max_saving_ns
         is_told = saving is not None and self.is_judged and not (self.is_paced or self.has_no_verdict)
         return units.duration(saving or 0) if is_told else ""
+
+    @property
+    def has_account(self) -> bool:
+        """Whether anything is known of its time."""
+        return is_known(self.time)
 
     @property
     def has_no_verdict(self) -> bool:

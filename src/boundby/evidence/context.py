@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import cast
@@ -21,8 +20,8 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING
 from boundby.model.late import answers
 from boundby.model.late import once as once
-from boundby.model.scale import HARDLY, MANY, MOST, NEGLIGIBLE, NEXT_TO_NOTHING
-from boundby.model.units import count, duration
+from boundby.model.scale import MANY, MOST, NEGLIGIBLE, NEXT_TO_NOTHING
+from boundby.model.units import count, duration, instant
 from boundby.replay.questions import Savings
 from boundby.results.report import DeviceReport, Example, RegionReport, WhatIf
 from boundby.stats.figures import Figures
@@ -217,11 +216,9 @@ class RuleContext(Struct, frozen=True, dict=True):
         return int(rows[np.lexsort((rows, inclusive[rows], -self.tree.depth[rows]))][0])
 
     def instant(self, host_ns: int, of_ns: int) -> str:
-        """An instant of the host as ``--window`` takes it: seconds on the trace's own clock, so exact that nothing that
-        could be seen in a span of ``of_ns`` is lost."""
+        """An instant of the host as ``--window`` takes it (`units.instant`)."""
         shift_ns = min((device.shift.shift_ns for device in self.timeline.devices), key=abs, default=0)
-        digits = max(3, math.ceil(-math.log10(max(HARDLY * of_ns, 1) / 1e9)))
-        return f"{(host_ns - shift_ns) / 1e9:.{digits}f}s"
+        return instant(host_ns - shift_ns, of_ns)
 
     def call_ns(self, rows: Rows | int) -> Int:
         """How long each of these calls took; of a window that cuts through the program, inside of it."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+from boundby.model.scale import HARDLY
+
 NOT_CAPTURED = "not captured"
 LINE = 100  # characters, where nobody says how many there are
 LONGEST_TOLD = LINE  # of a name in a sentence
@@ -62,6 +66,13 @@ def duration_range(low_ns: int, high_ns: int) -> str:
     if low_number == high_number:
         return high
     return f"{low_number}-{high}" if low_number.strip("0.") else f"up to {high}"
+
+
+def instant(ns: int, of_ns: int) -> str:
+    """``1.387s``: seconds on the trace's own clock, as ``--window`` takes them, so exact that nothing that could be
+    seen in a span of ``of_ns`` is lost."""
+    digits = max(3, math.ceil(-math.log10(max(HARDLY * of_ns, 1) / S)))
+    return f"{ns / S:.{digits}f}s"
 
 
 def is_nothing_beside(low: float, high: float) -> bool:

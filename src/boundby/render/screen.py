@@ -34,7 +34,7 @@ from boundby.render.face import (
     natural,
     pad,
 )
-from boundby.results.report import Finding, FirstResponse, RegionReport, Report
+from boundby.results.report import CONFIDENCES, Finding, FirstResponse, RegionReport, Report
 
 _CLAIM = expression(r"(?:[^:;(]|\([^)]*\))+(?=[:;] )")  # what a sentence says before it proves it
 MOST_LINES = TABLE  # of 100 columns: a terminal of usual height
@@ -116,17 +116,32 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
         shown = members if report.devices else members[: parts.MAX_THREADS]
         summary = parts.summary(shown, face)[: MOST_ENDED if shown[0].lead else 4]
         why = shown[0].because.replace(":", f" ({shown[0].name}):", 1) if shown[0].lead is None else ""
+        about = [*_steady_of(shown, face), *_outside(shown[0], face)]
         first, *rest = (
-            summary + _outside(shown[0], face) + face.within(why, _room(2, face)) + _first(shown[0], face),
-            parts.side_by_side(shown[:8], face),
+            summary + about + face.within(why, _room(2, face)) + _first(shown[0], face),
+            [*parts.side_by_side(shown[:8], face), *_doubts_of(shown, face)],
         )
     return [ended, first, *rest]
+
+
+def _steady_of(shown: Sequence[ShownAccount], face: Face) -> list[Text]:
+    """What repeats on the first of several devices, and what happens once."""
+    told = shown[0].steady(face.width - len(shown[0].name) - len(" ()"))
+    return face.within(f"{told.rstrip('.')} ({shown[0].name}).", 1) if told else []
+
+
+def _doubts_of(shown: Sequence[ShownAccount], face: Face) -> list[Text]:
+    """Why the least sure verdict of several is no surer."""
+    unsure = max(shown, key=lambda account: CONFIDENCES.index(account.verdict.confidence))
+    if unsure.lead is not None or not unsure.verdict.reasons:
+        return []
+    return face.within(sentences.confidence(unsure.verdict, of=unsure.name), _room(3, face), style=DIM)
 
 
 def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     lines = parts.headline(account.headline, face)
     if steady := account.steady(face.width):
-        lines += face.within(steady, 1)
+        lines += face.within(steady, _room(1, face) + bool(account.first_steps))
     lines += _outside(account, face)
     if account.lead is not None:
         lines += parts.told_of(account.lead, face)[:MOST_ENDED]
@@ -293,10 +308,10 @@ def _findings(report: Report, face: Face, options: ScreenOptions, room: int) -> 
         return face.wrapped(sentences.nothing_found(report, is_told_above=bool(above))) + _notes(report, face)
     width = natural("SAVES", (parts.saves(item, above) for item in shown))
     drawn = [_finding(rank, item, width, above, face) for rank, item in enumerate(shown, 1)]
-    while len(drawn) > (not above) and not options.top and 1 + sum(map(len, drawn)) > room:
+    while len(drawn) > 1 and not options.top and 1 + sum(map(len, drawn)) > room:
         drawn.pop()
-    if not drawn:
-        return face.wrapped(f"{units.plural(len(worth), 'other finding')}: --full.", style=DIM)
+    if above and not options.top and 1 + len(drawn[0]) > room:  # its name at least: kernels give way to it
+        drawn = [face.cut(drawn[0], 1)]
     number = f"{len(drawn)} of {len(worth)}" if len(drawn) < len(worth) else f"{len(worth)}"
     title = f"{'OTHER ' if above else ''}FINDINGS ({number})"
     return [parts.heads_of_findings(title, width, face), *(line for lines in drawn for line in lines)]

@@ -163,7 +163,9 @@ def summary(members: Sequence[ShownAccount], face: Face) -> list[Text]:
 
 
 def side_by_side(members: Sequence[ShownAccount], face: Face) -> list[Text]:
-    """One bar an account, all of one width, so that they compare."""
+    """One bar an account, all of one width, so that they compare; nothing where nothing is known of any."""
+    if not any(account.has_account for account in members):
+        return []
     name = min(max(len(account.name) for account in members), face.width // 3)
     bound = natural("BOUND BY", (account.bound for account in members))
     verdict = (
@@ -238,7 +240,7 @@ def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) ->
         FaceColumn("COUNT", 6, lambda row, _: row.instances, right=True, goes=5),
         FaceColumn(MEAN, 9, lambda row, _: row.each, right=True, goes=2),
         FaceColumn("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
-        FaceColumn(TIME, account, lambda row, width: face.bar(segments(row.time), width), goes=3),
+        FaceColumn(TIME, account, lambda row, width: face.bar(segments(row.time), width), goes=3, tells=_has_account),
         FaceColumn("BOUND BY", widest, lambda row, _: bound(row, face), tells=_has_verdict),
         FaceColumn(MOST, len(MOST), lambda row, _: row.saves, right=True, goes=4, tells=_has_saving),
     )
@@ -247,6 +249,10 @@ def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) ->
 
 def _has_verdict(member: Row | ShownAccount) -> bool:
     return not member.has_no_verdict
+
+
+def _has_account(row: Row) -> bool:
+    return row.has_account
 
 
 def _has_saving(member: Row | ShownAccount) -> bool:

@@ -848,10 +848,8 @@ class Predictor:
             return f"{percent(unlaunched)} of the operations have no known launching call"
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
             if (faulted := self._faulted_ns(device, moved) / max(length_ns, 1)) > NOTABLE:
-                most = percent(min(faulted, 1.0))
-                return (
-                    f"up to {most} of the time may be page migration: the trace does not show which kernels wait for it"
-                )
+                most = f"up to {percent(faulted)}" if faulted < 1 - HARDLY else "all"
+                return f"{most} of the time may be page migration: the trace does not show which kernels wait for it"
         by_ns = graph.contradictions.by_ns
         rows = np.flatnonzero(by_ns)
         for number, (device, length_ns) in enumerate(zip(self.devices, self.measured_ns, strict=True)):
