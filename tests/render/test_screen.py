@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from boundby.document import view
 from boundby.model.errors import UserError
 from boundby.render import screen
-from boundby.results.report import FirstResponse, Report
+from boundby.results.report import FirstResponse, NoGpuWork, OneTimePart, Report
+from boundby.trace.facts import ProgramEnd
 from tests.support import golden, reports
 from tests.support.traces import analysis_of, trace_names
 
@@ -67,6 +68,40 @@ def test_the_command_for_more_looks_at_the_same() -> None:
     asked = replace(base.analysis, window="1:2", device_ids=(0,))
     text = screen.render(replace(base, analysis=asked))
     assert f"More: boundby analyze {base.trace.path} --window 1:2 --device 0 --full" in text
+
+
+def test_several_devices_say_what_repeats_and_why_a_verdict_is_no_surer() -> None:
+    base = reports.two_devices()
+    first, *others = base.devices
+    once = (OneTimePart("warm up", first.window, first.window_ns // 2),)
+    unsure = replace(
+        first.verdict, confidence="medium", uncertainties=reports.sample().devices[0].verdict.uncertainties
+    )
+    unsure = replace(first.verdict, confidence="medium", reasons=("the clock was off",))
+    text = screen.render(replace(base, devices=(replace(first, one_time=once, verdict=unsure), *others)))
+    assert "One-time work: 2.71 s, 50 % (warm up) (GPU 0)." in text
+    assert "Confidence in the verdict on GPU 0: medium (the clock was off)." in text
+
+
+def test_one_finding_is_shown_however_little_room_is_left() -> None:
+    report = _with_response(replace(reports.many_devices(), findings=reports.sample().findings))
+    regions = tuple(
+        replace(one, path=(f"part {number}",)) for number in range(12) for one in report.regions if len(one.path) == 1
+    )
+    text = screen.render(replace(report, regions=(report.regions[0], *regions)))
+    assert "OTHER FINDINGS (1" in text
+    assert len(text.splitlines()) <= screen.MOST_LINES
+
+
+def test_helpers_of_a_program_that_failed_are_not_shown() -> None:
+    base = reports.cpu_only()
+    thread, end = base.threads[0], ProgramEnd("failed", "no such file")
+    helper = replace(thread, pid=thread.pid + 1, name="uname", time=reports.account(cpu=1), total_ns=1_000_000)
+    why = NoGpuWork("failed", "no such file")
+    trace = replace(base.trace, program=end, no_gpu_work=why)
+    shown = [one.name for one in view.accounts(replace(base, threads=(*base.threads, helper), trace=trace))]
+    assert not any("uname" in name for name in shown)
+    assert any("uname" in one.name for one in view.accounts(replace(base, threads=(*base.threads, helper))))
 
 
 def test_columns_that_tell_nothing_are_left_out() -> None:

@@ -149,11 +149,13 @@ def _uneven(
         return title, _OTHER_WORK
     few = f"they take {duration_range(int(steady.min()), int(steady.max()))}"
     tenths = f"one in ten takes over {duration(high)}, one in ten under {duration(low)}"
-    on_host = (
-        " on the host" if np.mean(steady == item.host_ns[item.warm_up :]) > HALF else ""
-    )  # else its work is longer
-    title = f"instances differ: {tenths if len(steady) >= MANY else few}{on_host} (median {duration(middle)})"
+    title = f"instances differ: {tenths if len(steady) >= MANY else few}{_on_host(item)} (median {duration(middle)})"
     return title, _different(context, item)
+
+
+def _on_host(item: Repeated) -> str:
+    """Whose clock most instances go by; empty where their GPU work lasts longer."""
+    return " on the host" if np.mean(item.steady_ns == item.host_ns[item.warm_up :]) > HALF else ""
 
 
 def _is_operator(context: RuleContext, item: Repeated) -> bool:
@@ -242,8 +244,8 @@ def _warm_up(context: RuleContext) -> Iterator[Match]:
         each = duration_range(int(first.min()), int(first.max()))
         yield Match(
             region=item.region,
-            title=f"the first {which} {each}, the other {count(len(item.steady_ns))} take {duration(usual)} (median): "
-            "an average over all describes neither",
+            title=f"the first {which} {each}, the other {count(len(item.steady_ns))} take {duration(usual)}"
+            f"{_on_host(item)} (median): an average over all describes neither",
             evidence={
                 "instances": len(item.length_ns),
                 "warm_up_instances": item.warm_up,

@@ -47,7 +47,7 @@ def _shared_gpu(context: RuleContext) -> Iterator[Match]:
             advice=(
                 "Measure on a GPU of your own, or see, while the program runs, who else uses this one: "
                 f"{_command(context, 'stop-sharing')}",
-                "Until then kernels take longer here than they need: savings of other findings are too high or too low",
+                "Until then kernels take longer here than they need: savings of other findings may be too high",
             ),
             examples=tuple(
                 Example(
