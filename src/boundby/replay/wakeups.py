@@ -212,7 +212,9 @@ def _makings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], m
     if life is None or count == 0:
         return np.empty(0, np.int64)
     begin, end = np.append(life[0], wakeups.end[rows]), np.append(wakeups.begin[rows], life[1])
-    length = end - begin
+    up = complement(wakeups.of(maker), *life)  # while it waits for others it makes nothing, either
+    worked = CoveredTime(up)
+    length = worked.within(begin, end)
     if length.sum() <= 0:
         return np.empty(0, np.int64)
     each = max(int(median(length[1:])) if len(rows) else int(length[0]) // count, 1)
@@ -221,8 +223,11 @@ def _makings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], m
         things = np.maximum(np.rint(length * (count / length.sum())).astype(np.int64), 1)
     run = np.repeat(np.arange(len(things)), things)
     number = np.arange(len(run)) - np.repeat(np.cumsum(things) - things, things) + 1
-    making_ns: Int64Array = begin[run] + length[run] * number // things[run]
-    return making_ns
+    making_ns = worked.until(begin)[run] + length[run] * number // things[run]  # of what it worked
+    until = np.cumsum(up.end - up.start)
+    place = np.minimum(np.searchsorted(until, making_ns), len(until) - 1)
+    made_ns: Int64Array = up.end[place] - (until[place] - making_ns)
+    return made_ns
 
 
 class _Sleeper(Struct, frozen=True):
@@ -231,7 +236,8 @@ class _Sleeper(Struct, frozen=True):
     number: int
     asleep: IntervalSet
     rests: Int64Array  # when it fell asleep, or ended, having nothing more to do
-    awake: IntervalSet  # and not inside a CUDA call; nothing where nothing shows that it ran
+    active: IntervalSet  # it lived and did not sleep
+    awake: IntervalSet  # of that outside of CUDA calls; nothing where nothing shows that it ran
     signals: Int64Array  # when it let others go, as far as that can be told from other times
 
 
@@ -291,6 +297,8 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
             tell(other, was_it, instant, IntervalSet(alone.start + usual, alone.end + usual))
             sole &= ~was_it
     is_beyond = _beyond_chance(call, begin, end, waker, ways)
+    if len(others) == len(members):  # else somebody of whom nothing is known may have done it
+        is_beyond |= sure[order] & _nobody_else(others, begin, end, waker, ways, int(LATE_WAKE * usual))
     return Wakeups(thread[is_beyond], begin[is_beyond], end[is_beyond], waker[is_beyond], signal[is_beyond])
 
 
@@ -338,6 +346,24 @@ def _timed_out(trace: Trace, thread: Int64Array, name: Int32Array, length_ns: In
         usual = np.abs(length_ns[own] - median(length_ns[own])) <= WAKE_LIMIT_NS
         is_usual[own] = usual & (np.count_nonzero(usual) > HALF * len(own)) & (len(own) >= LEAST_ROUNDS)
     return is_usual
+
+
+def _nobody_else(
+    others: list[_Sleeper], begin: Int64Array, end: Int64Array, waker: Int64Array, ways: list[_Told], before_ns: int
+) -> BoolArray:
+    """Waits that their waker would hardly seem to have ended by chance, each by itself, while all other threads slept:
+    the first wait of a worker, for a whole start, say, whose later ones somebody else ends."""
+    is_hardly_chance, active = np.zeros(len(end), bool), np.zeros(len(end), np.int64)
+    length_ns = np.maximum(end - begin, 1)
+    for way in ways:
+        seen = np.flatnonzero(way.found & (waker == way.waker))
+        covered_ns = CoveredTime(way.seems).within(begin[seen], end[seen])
+        is_hardly_chance[seen[covered_ns <= NEGLIGIBLE * length_ns[seen]]] = True
+    for other in others if is_hardly_chance.any() else ():
+        is_active = CoveredTime(other.active).within(end - before_ns, end) > 0
+        active += is_active
+        is_hardly_chance &= is_active | (waker != other.number)
+    return is_hardly_chance & (active == 1)
 
 
 def _beyond_chance(
@@ -389,10 +415,11 @@ def _describe(timeline: Timeline, thread: int) -> _Sleeper | None:
         return None
     rows = timeline.calls.rows_of(thread)
     rests = np.append(evidence.asleep.start[evidence.asleep.start < life[1]], life[1])
-    in_call = union(timeline.calls.start_ns[rows], timeline.calls.end_ns[rows])
+    in_call = union(timeline.calls.start_ns[rows], timeline.calls.end_ns[rows] - 1)  # its own between any two of them
     is_seen = len(in_call.start) > 0 or evidence.on_cpu is not None or evidence.shown is not None
-    awake = subtract(complement(evidence.asleep, *life), in_call) if is_seen else EMPTY
-    return _Sleeper(thread, evidence.asleep, rests, awake, _signals(timeline.trace, thread, life))
+    active = complement(evidence.asleep, *life)
+    awake = subtract(active, in_call) if is_seen else EMPTY
+    return _Sleeper(thread, evidence.asleep, rests, active, awake, _signals(timeline.trace, thread, life))
 
 
 def _signals(trace: Trace, thread: int, life: tuple[int, int]) -> Int64Array:
