@@ -16,6 +16,7 @@ from msgspec import Struct
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import (
     BoolArray,
+    FloatArray,
     Int32Array,
     Int64Array,
     factorize,
@@ -278,6 +279,12 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     has_waker, call = waker >= 0, thread << 32 | table.name[order]
     believed = _beyond_chance(call, begin, end, waker, ways)
     usual = int(median((end - signal)[believed])) if believed.any() else USUAL_WAKE_NS
+    # Of several that fell asleep just before, the one that did so as long before as usual.
+    for other in others if believed.any() else ():
+        fell = _last_before(other.rests, end - LEAST_WAKE_NS)
+        near = has_waker & ~signalled & (end - fell <= WAKE_LIMIT_NS) & (fell >= begin)
+        near &= _away(end - fell, usual) < _away(end - signal, usual)
+        tell(other, near, fell, _after(other.rests, LEAST_WAKE_NS, WAKE_LIMIT_NS))
     # One that fell asleep longer before may have woken another, which woke this one as soon as it ran.
     late = has_waker & ~signalled & (end - signal > LATE_WAKE * usual)
     for other in others if late.any() else ():
@@ -323,6 +330,12 @@ def _alone(threads: list[IntervalSet]) -> list[IntervalSet]:
 
 def _sides(awake: IntervalSet) -> tuple[tuple[Int64Array, int], tuple[Int64Array, int]]:
     return (awake.start, 1), (awake.end, -1)
+
+
+def _away(length_ns: Int64Array, usual_ns: int) -> FloatArray:
+    """By what factor lengths differ from the usual one, as its logarithm."""
+    away: FloatArray = np.abs(np.log(np.maximum(length_ns, 1) / max(usual_ns, 1)))
+    return away
 
 
 def _last_before(times: Int64Array, limit: Int64Array) -> Int64Array:
