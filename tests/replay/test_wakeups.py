@@ -182,3 +182,32 @@ def test_when_each_of_several_threads_is_the_only_one_awake() -> None:
                 mine = subtract(mine, other)
             plain = union(mine.start, mine.end)
             assert (plain.start.tolist(), plain.end.tolist()) == (alone.start.tolist(), alone.end.tolist())
+
+
+def test_a_worker_is_tied_to_who_started_it_though_another_ends_its_later_waits() -> None:
+    """Its first wait lasts for the whole start and ends as the main thread lets it go; no batch is made meanwhile."""
+    program = feeding()
+    program.threads = 3
+    program.sleep(-150_000 * US, -60_000 * US, thread=0, name="read")
+    program.api(-60_000 * US, -1_200 * US, "cudaMalloc_v3020")
+    program.api(-1_190 * US, -20 * US, "cudaMalloc_v3020")
+    program.sleep(-150_000 * US, -1_185 * US, thread=2, name="pthread_cond_wait")
+    for step in range(12):  # thread 1 goes to sleep just before each of these ends
+        program.sleep((step * 1_000 + 50) * US, (step * 1_000 + 720) * US, thread=2, name="pthread_cond_wait")
+    wakes = find_wakeups(timeline_of(program))
+    own = wakes.thread == 2
+    assert wakes.waker[own].tolist() == [0] + [1] * 12
+
+
+def test_of_two_that_fell_asleep_the_one_at_the_usual_distance_did_it() -> None:
+    program = Program(threads=3)
+    for step in range(12):
+        base = step * 1_000
+        launch(program, base, base + 8, base + 40)
+        program.sleep((base + 20) * US, (base + 510) * US, thread=0, name="pthread_cond_wait")
+        launch(program, base + 300, base + 308, base + 340, thread=1)
+        program.sleep((base + 500) * US, (base + 1_250) * US, thread=1, name="pthread_cond_wait")
+        poll = base + 505 if step % 4 == 3 else base + 100  # a logger, by chance
+        program.sleep((poll - 700) * US, (poll - 2) * US, thread=2, name="pthread_cond_timedwait")
+    wakes = find_wakeups(timeline_of(program))
+    assert set(wakes.waker[wakes.thread == 0].tolist()) == {1}
