@@ -376,7 +376,8 @@ def _nobody_else(
         is_active = CoveredTime(other.active).within(end - before_ns, end) > 0
         active += is_active
         is_hardly_chance &= is_active | (waker != other.number)
-    return is_hardly_chance & (active == 1)
+    is_it: BoolArray = is_hardly_chance & (active == 1)
+    return is_it
 
 
 def _beyond_chance(
