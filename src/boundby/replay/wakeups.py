@@ -7,6 +7,7 @@ often as not, then goes to sleep itself. The capture names no locks; who it was 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -279,12 +280,8 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     has_waker, call = waker >= 0, thread << 32 | table.name[order]
     believed = _beyond_chance(call, begin, end, waker, ways)
     usual = int(median((end - signal)[believed])) if believed.any() else USUAL_WAKE_NS
-    # Of several that fell asleep just before, the one that did so as long before as usual.
-    for other in others if believed.any() else ():
-        fell = _last_before(other.rests, end - LEAST_WAKE_NS)
-        near = has_waker & ~signalled & (end - fell <= WAKE_LIMIT_NS) & (fell >= begin)
-        near &= _away(end - fell, usual) < _away(end - signal, usual)
-        tell(other, near, fell, _after(other.rests, LEAST_WAKE_NS, WAKE_LIMIT_NS))
+    if believed.any():
+        _at_usual_distance(others, begin, end, has_waker & ~signalled, signal, usual, tell)
     # One that fell asleep longer before may have woken another, which woke this one as soon as it ran.
     late = has_waker & ~signalled & (end - signal > LATE_WAKE * usual)
     for other in others if late.any() else ():
@@ -307,6 +304,23 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     if len(others) == len(members):  # else somebody of whom nothing is known may have done it
         is_beyond |= sure[order] & _nobody_else(others, begin, end, waker, ways, int(LATE_WAKE * usual))
     return Wakeups(thread[is_beyond], begin[is_beyond], end[is_beyond], waker[is_beyond], signal[is_beyond])
+
+
+def _at_usual_distance(
+    others: list[_Sleeper],
+    begin: Int64Array,
+    end: Int64Array,
+    is_open: BoolArray,
+    signal: Int64Array,
+    usual_ns: int,
+    tell: Callable[[_Sleeper, BoolArray, Int64Array, IntervalSet], None],
+) -> None:
+    """Of several that fell asleep just before a wait ended, the one that did so as long before as usual."""
+    for other in others:
+        fell = _last_before(other.rests, end - LEAST_WAKE_NS)
+        near = is_open & (end - fell <= WAKE_LIMIT_NS) & (fell >= begin)
+        near &= _away(end - fell, usual_ns) < _away(end - signal, usual_ns)
+        tell(other, near, fell, _after(other.rests, LEAST_WAKE_NS, WAKE_LIMIT_NS))
 
 
 def _grown(thread: _Sleeper, by_ns: int) -> IntervalSet:
