@@ -293,17 +293,15 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     late &= end - signal > LATE_WAKE * usual
     sole = (~has_waker | late) & sure[order] & (instant > begin)
     sole &= ~_timed_out(timeline.trace, thread, table.name[order], end - begin)
-    # It may have been so just before it called.
-    for later_ns in (0, usual) if sole.any() else ():
-        open_ = sole.copy()
-        for other, alone in zip(others, _alone([_grown(other, later_ns) for other in others]), strict=True):
-            was_it = open_ & (contains(alone, instant) >= 0)
-            tell(other, was_it, instant, IntervalSet(alone.start + usual, alone.end + usual))
-            sole &= ~was_it
+    if sole.any():
+        _only_one_awake(others, sole, instant, usual, tell)
     is_beyond = _beyond_chance(call, begin, end, waker, ways)
     if len(others) == len(members):  # else somebody of whom nothing is known may have done it
         is_beyond |= sure[order] & _nobody_else(others, begin, end, waker, ways, int(LATE_WAKE * usual))
     return Wakeups(thread[is_beyond], begin[is_beyond], end[is_beyond], waker[is_beyond], signal[is_beyond])
+
+
+_Tell = Callable[[_Sleeper, BoolArray, Int64Array, IntervalSet], None]
 
 
 def _at_usual_distance(
@@ -313,7 +311,7 @@ def _at_usual_distance(
     is_open: BoolArray,
     signal: Int64Array,
     usual_ns: int,
-    tell: Callable[[_Sleeper, BoolArray, Int64Array, IntervalSet], None],
+    tell: _Tell,
 ) -> None:
     """Of several that fell asleep just before a wait ended, the one that did so as long before as usual."""
     for other in others:
@@ -321,6 +319,18 @@ def _at_usual_distance(
         near = is_open & (end - fell <= WAKE_LIMIT_NS) & (fell >= begin)
         near &= _away(end - fell, usual_ns) < _away(end - signal, usual_ns)
         tell(other, near, fell, _after(other.rests, LEAST_WAKE_NS, WAKE_LIMIT_NS))
+
+
+def _only_one_awake(
+    others: list[_Sleeper], is_open: BoolArray, instant: Int64Array, usual_ns: int, tell: _Tell
+) -> None:
+    """The only thread that was awake at the instant and not inside a CUDA call; or so just before it called."""
+    for later_ns in (0, usual_ns):
+        left = is_open.copy()
+        for other, alone in zip(others, _alone([_grown(other, later_ns) for other in others]), strict=True):
+            was_it = left & (contains(alone, instant) >= 0)
+            tell(other, was_it, instant, IntervalSet(alone.start + usual_ns, alone.end + usual_ns))
+            is_open = is_open & ~was_it
 
 
 def _grown(thread: _Sleeper, by_ns: int) -> IntervalSet:
