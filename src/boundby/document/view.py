@@ -407,7 +407,8 @@ class Selection(Struct, frozen=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is said below the table: means that mislead, regions that no annotation made, and those left out."""
+        """What is said below the table: means and bars that mislead, regions that no annotation made, and those left
+        out."""
         return self.noted("; --min-share 0 shows all")
 
     def noted(self, how: str = "") -> tuple[str, ...]:
@@ -418,6 +419,7 @@ class Selection(Struct, frozen=True):
             self.share_of if self.rows else "",
             self.uneven,
             self.on_the_host,
+            not_by_size(self.rows),
             sentences.FOUND if any(row.region.found for row in self.rows) else "",
             f"{number} below {share} {verb} not shown{how}." if self.left_out else "",
         )
