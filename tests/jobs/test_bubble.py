@@ -93,7 +93,7 @@ def test_a_real_pipelines_bubble_stands_among_what_holds_the_job_up() -> None:
     assert "since only 4 micro-batches a step pass its 4 stages" in first
     assert second.startswith("Stage 3 (ranks 6 and 7) has ")
     # In the order of the list below it: the bubble costs more than the stage.
-    assert found.verdict.because.startswith("the pipeline fills and drains for 28 % of the time, and stage 3 (")
+    assert found.verdict.because.startswith("the pipeline fills and drains for 28 % of the time; stage 3 (")
 
 
 def test_even_stages_are_held_up_by_their_bubble_alone() -> None:

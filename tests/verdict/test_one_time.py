@@ -112,6 +112,8 @@ def test_a_mean_that_holds_a_first_instance_says_so(tmp_path: Path) -> None:
     usual = told.removesuffix(" usually.").rpartition(", ")[2]
     assert usual in {units.duration(ns) for ns in others_ns(analyzed(tmp_path, slow, even))}
     assert not [note for note in view.select(analyzed(tmp_path, even)).notes if "the first time" in note]
+    twice = view.select(analyzed(tmp_path, slow, Loop(1, [STEP]))).notes  # two instances have no "usually"
+    assert not [note for note in twice if "the first time" in note]
 
 
 def others_ns(report: Report) -> tuple[int, ...]:

@@ -135,6 +135,8 @@ def headline(job: JobReport) -> str:
         "host_blocked": "bound by blocked time of its ranks",
     }
     bound = words.get(verdict.bound, BOUND_LABEL.get(verdict.bound, verdict.bound))
+    if verdict.bound == "imbalance" and isinstance(next(iter(costs(job)), None), Pipeline):
+        bound = "bound by its pipeline"
     ranks = f"{len(job.ranks)} ranks"
     if job.missing:
         ranks = f"{len(job.ranks) + len(job.missing)} ranks, of which {len(job.ranks)} are here,"
@@ -388,7 +390,7 @@ def scenario(one: JobWhatIf) -> str:
     if one.cause is None:
         return _SCENARIOS.get(one.scenario, one.scenario)
     where = in_region(one.region)
-    noun = "communication that is neither transfer nor waiting" if one.cause == "gpu_comm" else _noun(one.cause)
+    noun = "own time in communication calls" if one.cause == "gpu_comm" else _noun(one.cause)
     return f"no rank had {noun}{where}"
 
 
@@ -422,16 +424,18 @@ class _Line(Struct, frozen=True):
     name: str
     rank: RankReport
     link: str | None
+    longest_ns: int  # the time of the rank with the longest
 
     @property
     def own_ns(self) -> int:
         return sum(self.rank.own.values())
 
     def bar(self) -> Bar:
-        """Own work by cause, then transfer and waiting."""
+        """Own work by cause, then transfer and waiting; to one scale: of a rank that ended early it is shorter."""
         time = {**self.rank.own, "transfer": self.rank.transfer_ns, "waits": self.rank.wait_ns}
         whole = sum(time.values())
-        return Bar(tuple(Segment(key, ns, ns / whole) for key, ns in time.items() if ns) if whole else ())
+        parts = tuple(Segment(key, ns, ns / whole) for key, ns in time.items() if ns) if whole else ()
+        return Bar(parts, whole / max(self.longest_ns, whole, 1))
 
     def residual(self) -> str:
         return units.duration(self.rank.clock.residual_ns) if self.rank.clock.matched else "not set"
@@ -521,8 +525,10 @@ def _ranks_part(
 
 def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str | None] = ()) -> Document:
     """The job for people. ``links``: a page a rank."""
+    longest_ns = max((sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns for rank in job.ranks), default=0)
     lines = [
-        _Line(at, name_of(job, at), rank, links[at] if at < len(links) else None) for at, rank in enumerate(job.ranks)
+        _Line(at, name_of(job, at), rank, links[at] if at < len(links) else None, longest_ns)
+        for at, rank in enumerate(job.ranks)
     ]
     reasons = "; ".join(map(clean, job.verdict.reasons))
     used = [key for key in CAUSE_KEYS if any(rank.own[key] for rank in job.ranks)]

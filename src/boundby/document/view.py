@@ -16,6 +16,7 @@ from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
 from boundby.model.scale import (
     A_FEW_LINES,
+    HABIT,
     HALF,
     HALF_MORE,
     HARDLY,
@@ -438,7 +439,7 @@ def uneven(rows: Sequence[Row]) -> str:
     for row in sorted(rows, key=lambda row: -row.share):
         first_ns, *others_ns = row.region.instance_ns.host_ns or (0,)
         usual_ns = sorted(others_ns)[(len(others_ns) - 1) // 2] if others_ns else 0
-        is_told = row.is_judged and row.region.total_ns and first_ns >= FIRST * usual_ns > 0
+        is_told = row.is_judged and row.region.total_ns and len(others_ns) >= HABIT and first_ns >= FIRST * usual_ns > 0
         is_told = is_told and sum(others_ns) <= UNEVEN * usual_ns * len(others_ns)  # else it is not the first alone
         if is_told and min(row.region.host.mean_ns, sentences.each_ns(row.region)) > UNEVEN * usual_ns:
             usual, first = units.duration(usual_ns), units.duration(first_ns)

@@ -20,7 +20,7 @@ from boundby.jobs.gather import part_of, report_of
 from boundby.jobs.rank_summary import RankSummary
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
-from boundby.model.scale import LIST, NEGLIGIBLE
+from boundby.model.scale import LIST, NEARLY_ALL, NEGLIGIBLE
 from boundby.options import AnalysisOptions
 from boundby.results.job_report import JobReport, Pipeline, ProgramOfRanks, Straggler
 from boundby.results.report import FirstResponse
@@ -226,7 +226,7 @@ def _more_micro_batches(job: JobReport, pipeline: Pipeline) -> FirstResponse:
         needs="memory for the activations of as many as there are stages",
         caution="kernels of so small a micro-batch no longer fill the GPU",
         code=f"schedule = Schedule1F1B(stage, n_microbatches={twice})  # torch.distributed.pipelining; {now} now\n"
-        "--micro-batch-size N  # Megatron-LM: N half of what it is, --global-batch-size as it is",
+        "--micro-batch-size N  # or in Megatron-LM: N half of what it is, --global-batch-size as it is",
     )
 
 
@@ -311,8 +311,16 @@ def _of_bound(known: _Known, answer: FirstResponse | None) -> FirstResponse | No
         return _look_at(known, name, f"no other rank spends so much time on {SHORT_LABEL[bound]}")
     most_ns = job.verdict.saving_ns or 0
     saving = None if answer.saving_ns is None else (0, min(answer.saving_ns[1], most_ns))
-    because = f"on {name_of(job, _place(job, name))} {answer.because}" if answer.because else answer.because
+    because = f"on {_on_whom(job, name, bound)} {answer.because}" if answer.because else answer.because
     return replace(answer, saving_ns=saving, because=because)
+
+
+def _on_whom(job: JobReport, name: str, bound: str) -> str:
+    """The rank with most of the bound, and that all others have about as much, where they do."""
+    place = _place(job, name)
+    spent = [rank.transfer_ns if bound == "gpu_comm" else rank.own.get(bound, 0) for rank in job.ranks]
+    is_alike = len(spent) > 1 and min(spent) >= NEARLY_ALL * spent[place]
+    return f"{name_of(job, place)}, much as on the others," if is_alike else name_of(job, place)
 
 
 def _look_at(known: _Known, name: str, because: str) -> FirstResponse | None:

@@ -20,7 +20,7 @@ from boundby.jobs.meetings import Aligned, Clock, Matched, align
 from boundby.jobs.rank_summary import UNKNOWN, RankGroup, RankSummary
 from boundby.model import units
 from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums
-from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
+from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, NOUN, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
 from boundby.model.scale import (
     BUSY_NS,
@@ -644,7 +644,7 @@ def _imbalance(who: str, waiting: str, diagnosis: Diagnosis, pipeline: Pipeline 
         0,
     )
     if pipeline is not None and pipeline.saving_ns > _of_the_first(diagnosis):
-        who = f"{_filling(pipeline, length)}, and {who}"
+        who = f"{_filling(pipeline, length)}; {who}"
     elif pipeline is not None:
         waiting += f" ({_filling(pipeline, length)})"
     return f"{who}; {_gain(even, diagnosis)}; {waiting}"
@@ -655,7 +655,8 @@ def _gain(even_ns: int, diagnosis: Diagnosis) -> str:
     length = max(diagnosis.length_ns, 1)
     first_ns = _of_the_first(diagnosis)
     if first_ns > even_ns:
-        return f"if that were not so, the job would be {units.percent(first_ns / length)} shorter"
+        evenly = f" (work shared evenly: {units.percent(even_ns / length)})" if even_ns > 0 else ""
+        return f"without that the job would be {units.percent(first_ns / length)} shorter{evenly}"
     return f"perfect balance would make the job {units.percent(even_ns / length)} shorter"
 
 
@@ -772,7 +773,9 @@ def _who(culprit: Culprit, summaries: Sequence[RankSummary]) -> str:
         return f"stage {culprit.stage} ({members}) does more work than the other stages"
     if culprit.kind == "link":
         return f"transfers of {names[0]} and its group are slow"
-    return f"{names[0]} comes late" if len(names) == 1 else f"{len(names)} ranks come late"
+    late = f"{names[0]} comes late" if len(names) == 1 else f"{len(names)} ranks come late"
+    noun = NOUN.get(culprit.cause.key)
+    return f"{late} because of {'its' if len(names) == 1 else 'their'} {noun}" if noun else late
 
 
 def _name(summary: RankSummary) -> str:
