@@ -127,6 +127,15 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
     assert sure == "Confidence in the verdict: high; in the savings: low (others go on)."
 
 
+def test_a_number_that_a_change_beside_it_exceeds_is_told_as_its_range() -> None:
+    launches = replace(reports.verdict("cuda_api", 600_000_000), decided_by="replay")
+    item = WhatIf("no_launch_overhead", 400_000_000, 1_000_000_000, low_ns=380_000_000, high_ns=420_000_000)
+    told = sentences.outlook(launches, 1_000_000_000, {"cuda_api": item}, claimed_ns=620_000_000)
+    assert told == "Without launch overhead these 1.00 s would be 380-420 ms (-58 to -62 %)."
+    told = sentences.outlook(launches, 1_000_000_000, {"cuda_api": item}, claimed_ns=590_000_000)
+    assert told == "Without launch overhead these 1.00 s would be 400 ms (-60 %)."
+
+
 def test_a_wide_range_is_told_by_both_ends() -> None:
     compute = replace(reports.verdict("gpu_compute", 200_000_000), decided_by="replay")
     wide = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=200_000_000, high_ns=900_000_000)

@@ -43,7 +43,8 @@ from boundby.simulate.instructions import (
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
 from boundby.trace.program import KnownProgram, ProgramKind
-from tests.rules.builtin.harness import Source, as_torch, findings
+from tests.rules.builtin import case_small_chunks
+from tests.rules.builtin.harness import Source, as_torch, context_of, findings
 from tests.support.headlines import headline
 
 
@@ -265,3 +266,32 @@ def test_a_surer_change_of_another_cause_is_tried_first_and_the_headline_names_b
     assert first.saving_ns is not None
     assert all(first.saving_ns[0] > one.saving_ns[0] for one in rest if one.saving_ns and one.is_search)
     assert str(view.accounts(report)[0].headline) == headline("gpu_compute", begin_with="sync")
+
+
+def test_a_change_that_saves_more_than_its_cause_takes_says_what_else_goes() -> None:
+    report = api.Analysis(context_of(case_small_chunks.CASES.positive()).trace).report
+    first, larger = report.devices[0].first_responses[0], report.devices[0].first_responses[2]
+    (cause,) = [item for item in report.what_if if item.scenario == "no_launch_overhead"]
+    assert first.saving_ns is not None
+    assert larger.saving_ns is not None
+    assert first.saving_ns[1] > cause.saving_ns[1] > larger.saving_ns[1]
+    assert first.because.endswith("; it shortens kernel time and copies, too")
+    assert "it shortens" not in larger.because
+
+
+@pytest.mark.parametrize(
+    ("code", "call", "extends"),
+    [
+        ('model = torch.compile(model, mode="reduce-overhead")', "model = torch.compile(model)", True),
+        ("model = torch.compile(model)", "model = torch.compile(model)", True),
+        ("model = torch.compile(model)", 'model = torch.compile(model, mode="reduce-overhead")', False),
+        (
+            "cudaMemcpyAsync(device, host, half, kind, stream);",
+            "cudaMemcpyAsync(device, host, all, kind, stream);",
+            False,
+        ),
+        ("step = torch.compile(step)", "", False),
+    ],
+)
+def test_one_call_is_told_once(code: str, call: str, extends: bool) -> None:
+    assert first_responses._extends(code, call) is extends

@@ -14,7 +14,19 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from boundby.claims import patterns
-from boundby.claims.counted import BOUGHT, COUNTED, FOUND, INPUT, NOTHING, UNNUMBERED, Subject, Told, rules, weight
+from boundby.claims.counted import (
+    BOUGHT,
+    COUNTED,
+    FOUND,
+    INPUT,
+    NOTHING,
+    UNNUMBERED,
+    SavingNs,
+    Subject,
+    Told,
+    rules,
+    weight,
+)
 from boundby.claims.doubt import SYNC_EVENTS
 from boundby.claims.laws import ClaimedSaving, Wholes
 from boundby.claims.signs import card, card_of_host
@@ -88,7 +100,8 @@ def _of_bounds(subject: Subject, known: Sequence[str]) -> Iterable[FirstResponse
         said = {response.id for response in before}
         rows = [entry for entry in _with_best_finding(subject, rows, known) if entry[0].key not in said]
         rows = [entry for entry in rows if entry[1].rule != _LATE_START or subject.options]
-    yield from [_response(subject, *entry) for entry in _with_attention(subject, _others_first(rows))]
+    told = _of_one_call(subject, _others_first(rows))
+    yield from [_response(subject, *entry) for entry in _with_attention(subject, told)]
 
 
 def _with_attention(subject: Subject, told: list[Answer]) -> list[Answer]:
@@ -176,6 +189,43 @@ def _others_first(told: list[Answer]) -> list[Answer]:
         return told
     at = after.index(False)
     return [told[at], *told[:at], *told[at + 1 :]]
+
+
+def _of_one_call(subject: Subject, told: list[Answer]) -> list[Answer]:
+    """Answers, with the first one and what asks for the same call, or for it with one argument more, as one: it makes
+    that call, and saves no less than either."""
+    if subject.is_part or not told or told[0][0].is_search:
+        return told
+    (row, first), *others = told
+    call, saving_ns = first.code or subject.code(row), first.saving_ns
+    numbered = [other for other in others if saving_ns and other[1].saving_ns and not other[0].is_never_first]
+    alike = [other for other in numbered if _extends(_code(subject, other), call)]
+    for other_row, other in alike:
+        longer, title = _code(subject, (other_row, other)), first.title or row.words(subject.facts)
+        if longer != call:
+            also = other.title or other_row.words(subject.facts)
+            title = f"{title}, and {also[:1].lower()}{also[1:]}"
+        saving_ns = _at_least(saving_ns, other.saving_ns)
+        cause = other_row.bound if other_row.bound != row.bound else first.other
+        call, first = longer, first._replace(title=title, saving_ns=saving_ns, code=longer, other=cause)
+    return [(row, first), *(other for other in others if other not in alike)]
+
+
+def _code(subject: Subject, answer: Answer) -> str:
+    row, told = answer
+    return told.code or subject.code(row)
+
+
+def _extends(code: str, call: str) -> bool:
+    """Whether code is a call, or the same call with more arguments."""
+    return bool(call) and "\n" not in code and (code == call or code.startswith(f"{call.removesuffix(')')}, "))
+
+
+def _at_least(one: SavingNs | None, other: SavingNs | None) -> SavingNs | None:
+    """What two changes that are made at once save: no less than either, at both ends."""
+    if one is None or other is None:
+        return one or other
+    return max(one[0], other[0]), max(one[1], other[1])
 
 
 def _asked(subject: Subject, row: Remedy) -> Answer | None:
@@ -474,7 +524,7 @@ def _rank(told: Told) -> tuple[int, int]:
 
 def _with_best_finding(subject: Subject, told: list[Answer], bounds: Sequence[str]) -> list[Answer]:
     """The best finding is told with the responses, whatever it is of: first, if it saves more than they. One of another
-    cause leads where it saves more at least than the verdict's own promise at most; the headline then names both."""
+    cause leads where it saves more, at least and at most, than any of theirs; the headline then names both."""
     best = next((item for item in subject.findings if item.saving_ns and item.severity != "note"), None)
     if best is None or any(answer.rule == best.rule for _, answer in told):
         return told
@@ -492,12 +542,14 @@ def _leads(best: Finding, other: Told, told: list[Answer]) -> bool:
     most = max((-_rank(answer)[1] for _, answer in told if _rank(answer)[0] < BOUGHT), default=0)
     # A search promises no more than its low end: what it finds may be nothing to change.
     own = [
-        answer.saving_ns[not row.is_search]
+        (answer.saving_ns[0], answer.saving_ns[not row.is_search])
         for row, answer in told
         if answer.saving_ns is not None and answer.rank < BOUGHT
     ]
     if other.other and (most > 0 or any(one.rank <= FOUND for _, one in told)):
-        return other.saving_ns is not None and bool(own) and other.saving_ns[0] > max(own)
+        if other.saving_ns is None or not own:
+            return False
+        return all(one > max(rest) for one, *rest in zip(other.saving_ns, *own, strict=True))
     return weight(best) > most
 
 

@@ -241,9 +241,16 @@ def _main(verdict: Verdict) -> str:
     return verdict.mixed_of[0] if verdict.bound == "mixed" and verdict.mixed_of else verdict.bound
 
 
-def outlook(verdict: Verdict, window_ns: int, left: Left | None = None, time: Mapping[str, int] | None = None) -> str:
+def outlook(
+    verdict: Verdict,
+    window_ns: int,
+    left: Left | None = None,
+    time: Mapping[str, int] | None = None,
+    claimed_ns: int = 0,
+) -> str:
     """What removing the bound would save, and what would come next; empty where nothing can be said. ``left``: of a
-    device; ``time``: its account, against which people hold what is told."""
+    device; ``time``: its account, against which people hold what is told; ``claimed_ns``: what a change of the bound,
+    told beside it, saves at most: more than one number here would contradict it."""
     main = _main(verdict)
     if main not in NOUN or not window_ns:
         return ""
@@ -261,7 +268,9 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None, time: Ma
     saves = MiddleHalf(saved, saved, saved) if item is None else _saved(item)
     if saves.most_ns - saves.least_ns > HALF * window_ns and verdict.bound != "mixed":
         return _by_range((saves.least_ns, saves.most_ns), main, window_ns)
-    told = f"Without {_without(verdict)} these {units.duration(window_ns)} {_taking(saved, window_ns, item)}"
+    told = (
+        f"Without {_without(verdict)} these {units.duration(window_ns)} {_taking(saved, window_ns, item, claimed_ns)}"
+    )
     then = _then(verdict, window_ns, left) + _hidden(verdict, window_ns, saves.most_ns, time)
     return f"{told}{then}.{_beyond(main, saves.least_ns, window_ns, time)}"
 
@@ -367,8 +376,8 @@ def usual(responses: Sequence[FirstResponse]) -> str:
 
 def of_other_bound(verdict: Verdict, responses: Sequence[FirstResponse]) -> FirstResponse | None:
     """What to do about the other one of the two causes that a mixed verdict names; None elsewhere."""
-    first_of = responses[0].id.partition(".")[0] if responses else ""
-    others = [f"{bound}." for bound in verdict.mixed_of or () if bound != first_of] if verdict.bound == "mixed" else []
+    first_of = {responses[0].id.partition(".")[0], responses[0].other} if responses else set[str]()
+    others = [f"{bound}." for bound in verdict.mixed_of or () if bound not in first_of] * (verdict.bound == "mixed")
     saving = (
         response for response in responses[1:] if (response.saving_ns[1] if response.saving_ns else response.action)
     )
@@ -473,8 +482,12 @@ def predicted_change(item: WhatIf) -> str:
     """``-24 %`` of the window, by a prediction, or ``-6 to -62 %``."""
     if not is_wide(item):
         return change(item.saved_ns, item.baseline_ns)
+    return _change_of_range(item)
+
+
+def _change_of_range(item: WhatIf) -> str:
     least, most = (change(ns, item.baseline_ns) for ns in item.saving_ns)
-    return f"{least.removesuffix(' %')} to {most}"
+    return most if least == most else f"{least.removesuffix(' %')} to {most}"
 
 
 def unsure_of(verdict: Verdict, left: Left) -> str:
@@ -488,10 +501,10 @@ def unsure_of(verdict: Verdict, left: Left) -> str:
     return f"; in the savings: low{f' ({clean(open_of.sentence)})' if open_of else ''}"
 
 
-def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
+def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None, claimed_ns: int = 0) -> str:
     """``would be 10.7 s (-6.4 %)``, ``would be 4.3-10.7 s (-6.4 to -62 %)``."""
-    if item is not None and is_wide(item):
-        return f"would be {predicted_length(item)} ({predicted_change(item)})"
+    if item is not None and (is_wide(item) or claimed_ns > max(saving_ns, 0)):
+        return f"would be {units.duration_range(*item.ends_ns)} ({_change_of_range(item)})"
     if saving_ns <= 0:
         return "would be as long"
     return f"would be {units.duration(window_ns - saving_ns)} ({change(saving_ns, window_ns)})"
@@ -873,6 +886,8 @@ def is_told_by(response: FirstResponse, finding: Finding) -> bool:
     """Whether a response is a finding's, or says what the finding leaves open: what its change is worth."""
     if response.command == f"boundby explain {finding.rule}" and response.because.startswith(finding.title):
         return True
+    if finding.code and finding.code == response.code and not response.is_search:
+        return True  # the same change, whatever else speaks for it
     return finding.remedy == response.id and finding.saving_ns is None and finding.severity != NOTE
 
 

@@ -78,13 +78,17 @@ class ShownAccount(Struct, frozen=True):
     lead: sentences.Lead | None = None  # what is told instead of a verdict, of a report without GPU work
 
     @property
+    def begin_with(self) -> str:
+        """The cause that is tried first, where it is another than the verdict's."""
+        return next((response.other for response in self.responses[:1]), "")
+
+    @property
     def headline(self) -> sentences.Headline:
         """The verdict, and the other cause that is tried first where there is one."""
-        begin_with = next((response.other for response in self.responses[:1]), "")
         if self.lead is not None:
             return self.lead.headline
         is_thread = self.device is None
-        return sentences.headline(self.verdict, self.name, begin_with=begin_with, of_host=is_thread)
+        return sentences.headline(self.verdict, self.name, begin_with=self.begin_with, of_host=is_thread)
 
     def steady(self, width: int | None = None) -> str:
         """What repeats, and what happens once, in as many cells if it can; nothing where the pace comes from outside,
@@ -122,7 +126,11 @@ class ShownAccount(Struct, frozen=True):
     @property
     def most(self) -> str:
         """What removing the bound would save, and what comes next; nothing where the pace comes from outside."""
-        return "" if self.is_paced else sentences.outlook(self.verdict, self.whole_ns, self.left, self.time)
+        if self.is_paced:
+            return ""
+        of_bound = (item for item in self.responses[:1] if item.id.startswith(f"{self.verdict.bound}."))
+        claimed_ns = max((item.saving_ns[1] for item in of_bound if item.saving_ns is not None), default=0)
+        return sentences.outlook(self.verdict, self.whole_ns, self.left, self.time, claimed_ns)
 
     @property
     def sure(self) -> str:
@@ -302,6 +310,7 @@ def summaries(members: Sequence[ShownAccount]) -> list[tuple[sentences.Headline,
                 group[0].verdict,
                 listed([account.name for account in group], len(members)),
                 plural=len(group) > 1,
+                begin_with=group[0].begin_with,
                 of_host=group[0].device is None,
             ),
             ""

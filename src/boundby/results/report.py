@@ -505,7 +505,11 @@ class FirstResponse(Struct, frozen=True):
     ] = False
     code: Annotated[str, LATER, "What to write or type, one to three lines; empty where nobody can tell."] = ""
     where: Annotated[CodeLine | None, LATER, "The line of the program that it is about; null: not on record."] = None
-    other: Annotated[str, LATER, "Cause key, where it is about another cause than the verdict's; else empty."] = ""
+    other: Annotated[
+        str,
+        LATER,
+        "Cause key, where it is about another cause than the verdict's, or about its second one, too; else empty.",
+    ] = ""
 
 
 class NoGpuWork(Struct, frozen=True):

@@ -348,7 +348,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Launch what repeats as one CUDA graph, its collectives in it",
         rules=("cuda-graphs",),
         do={
-            "torch": 'model = torch.compile(model, mode="reduce-overhead")',
+            "torch": 'model = torch.compile(model, mode="reduce-overhead")  # in place of torch.compile(model)',
             "cpp": _GRAPH_CPP,
         },
         text="One call takes the place of hundreds. All ranks capture the same collectives in the same order, and "
