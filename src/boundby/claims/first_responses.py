@@ -572,8 +572,8 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
     if part.coverage.unseen_ns and part.verdict.why_not is not None:
         unseen = percent(part.coverage.unseen_ns / subject.window_ns)
         because = (
-            f"for {unseen} of the time its counters show work of which no operation is on record. If nobody else uses it, "
-            "operations were lost: record again"
+            f"for {unseen} of the time its counters show work of which no operation is on record. If nobody else uses "
+            "it, operations were lost: record again"
         )
         yield _response(subject, remedies.by_key()[_WHOSE], Told(because, command="boundby explain shared-gpu"))
     saving = [item for item in subject.findings if item.saving_ns and item.severity != "note"]

@@ -295,26 +295,29 @@ def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Fac
 
 
 def _findings(report: Report, face: Face, options: ScreenOptions, room: int) -> list[Text]:
-    """The best ones, as many of the first as ``room`` lines hold; what stands on top already is not said again."""
+    """The best one, and as many of the next as ``room`` lines hold; what stands on top already is not said again."""
     above = view.told_above(report)
-    worth = [
-        item
-        for item in report.findings
-        if item.severity != sentences.NOTE
-        and not any(sentences.is_told_by(response, item) for response in above.values())
-    ]
+    worth = _not_told(report, above)
     shown = worth[: options.top or MOST_FINDINGS]
     if not shown:
         return face.wrapped(sentences.nothing_found(report, is_told_above=bool(above))) + _notes(report, face)
     width = natural("SAVES", (parts.saves(item, above) for item in shown))
     drawn = [_finding(rank, item, width, above, face) for rank, item in enumerate(shown, 1)]
-    while len(drawn) > 1 and not options.top and 1 + sum(map(len, drawn)) > room:
-        drawn.pop()
-    if above and not options.top and 1 + len(drawn[0]) > room:  # its name at least: kernels give way to it
-        drawn = [face.cut(drawn[0], 1)]
+    if not options.top:
+        while len(drawn) > 1 and 1 + sum(map(len, drawn)) > room:
+            drawn.pop()
+        if above and len(drawn[0]) > room + A_FEW_LINES - 2:  # kernels give way to it
+            drawn[0] = _titled(1, shown[0], width, above, face)
     number = f"{len(drawn)} of {len(worth)}" if len(drawn) < len(worth) else f"{len(worth)}"
     title = f"{'OTHER ' if above else ''}FINDINGS ({number})"
     return [parts.heads_of_findings(title, width, face), *(line for lines in drawn for line in lines)]
+
+
+def _not_told(report: Report, above: Mapping[str, FirstResponse]) -> list[Finding]:
+    """What First does not tell."""
+    told = above.values()
+    worth = (item for item in report.findings if item.severity != sentences.NOTE)
+    return [item for item in worth if not any(sentences.is_told_by(response, item) for response in told)]
 
 
 def _notes(report: Report, face: Face) -> list[Text]:
@@ -324,16 +327,21 @@ def _notes(report: Report, face: Face) -> list[Text]:
 
 
 def _finding(rank: int, item: Finding, width: int, above: Mapping[str, FirstResponse], face: Face) -> list[Text]:
-    """What, where, and what to do: whole, or less of it."""
+    """What, where, and what to do."""
+    title = _titled(rank, item, width, above, face)
+    advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"
+    return [*title, *face.whole(advice, 2, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM)]
+
+
+def _titled(rank: int, item: Finding, width: int, above: Mapping[str, FirstResponse], face: Face) -> list[Text]:
+    """What and where: whole, or less of it."""
     head = parts.head_of_finding(rank, item, width, above, face)
     where = f" (in {units.quoted(face.fit(part_name(item.region[-1]), MOST_WHERE))})" if item.region else ""
     text, room = clean(item.title), 2 * (face.width - head.cell_len) - len(where) - LONGEST_TAIL
     claim = _CLAIM.match(text) if len(text) > room else None
     told = text if claim is None else claim[0]
     is_placed = units.is_placed(told, item.region or ())
-    title = face.wrapped(told if is_placed else f"{told}{where}", first=head)
-    advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"
-    return [*title, *face.whole(advice, 2, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM)]
+    return face.wrapped(told if is_placed else f"{told}{where}", first=head)
 
 
 def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
