@@ -318,11 +318,11 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
 
 
 def _of_kernel_time(context: RuleContext, rows: Rows, part_ns: int) -> str:
-    """``46 % of kernel time``; of kernels that overlap that is their summed time."""
+    """``46 % of kernel time``; of kernels that overlap that is their summed time. Communication is no part of it."""
     start, end = context.operations.start_ns[rows], context.operations.end_ns[rows]
     summed_ns = int((end - start).sum())
     overlap_ns = summed_ns - union(start, end).total
-    whose = "the kernels' summed time" if overlap_ns > SMALL * summed_ns else "kernel time"
+    whose = "the compute kernels' summed time" if overlap_ns > SMALL * summed_ns else "kernel time"
     return f"{percent(part_ns / max(summed_ns, 1))} of {whose}"
 
 

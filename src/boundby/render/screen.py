@@ -47,6 +47,8 @@ MOST_WHERE = 22  # cells of the region that a finding lies in: its path is in --
 TWO_COLUMNS = LINE  # cells from which kernels and calls stand side by side
 CALLS_DECIDE = SMALL  # of the window in API calls or waits: then calls are shown beside kernels
 
+_NOTE = Text("  note  ")
+
 
 class ScreenOptions(Struct, frozen=True):
     """What a user asked for. ``top``: rows of each table, instead of what fits; ``sort``: what regions go by."""
@@ -223,7 +225,11 @@ class _Regions(Struct, frozen=True):
         if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
             told.append("? after a bound: uncertain.")
         folded = "* stands for any number." if any(" *" in row.label or "_*" in row.label for row in rows) else ""
-        saves = "SAVES UP TO: if the cause in BOUND BY were gone." if any(row.saves for row in rows) else ""
+        saves = (
+            "SAVES UP TO: without the cause in BOUND BY, or by a finding there."
+            if any(row.saves for row in rows)
+            else ""
+        )
         mean = view.on_the_host(self.report, rows)
         notes = (*told, folded, selection.share_of, mean, saves, view.not_by_size(rows))
         told = [" ".join(filter(None, notes)), view.uneven(rows)]
@@ -323,7 +329,7 @@ def _not_told(report: Report, above: Mapping[str, FirstResponse]) -> list[Findin
 def _notes(report: Report, face: Face) -> list[Text]:
     """Where there is no finding: what was noted all the same, a line each."""
     notes = [item for item in report.findings if item.severity == sentences.NOTE][:MOST_FINDINGS]
-    return [line for item in notes for line in face.wrapped(clean(item.title), first=Text("  note  "))]
+    return [line for item in notes for line in face.wrapped(_placed(item, clean(item.title), face), first=_NOTE)]
 
 
 def _finding(rank: int, item: Finding, width: int, above: Mapping[str, FirstResponse], face: Face) -> list[Text]:
@@ -336,12 +342,17 @@ def _finding(rank: int, item: Finding, width: int, above: Mapping[str, FirstResp
 def _titled(rank: int, item: Finding, width: int, above: Mapping[str, FirstResponse], face: Face) -> list[Text]:
     """What and where: whole, or less of it."""
     head = parts.head_of_finding(rank, item, width, above, face)
-    where = f" (in {units.quoted(face.fit(part_name(item.region[-1]), MOST_WHERE))})" if item.region else ""
-    text, room = clean(item.title), 2 * (face.width - head.cell_len) - len(where) - LONGEST_TAIL
+    text = clean(item.title)
+    room = 2 * (face.width - head.cell_len) - (len(_placed(item, text, face)) - len(text)) - LONGEST_TAIL
     claim = _CLAIM.match(text) if len(text) > room else None
-    told = text if claim is None else claim[0]
-    is_placed = units.is_placed(told, item.region or ())
-    return face.wrapped(told if is_placed else f"{told}{where}", first=head)
+    return face.wrapped(_placed(item, text if claim is None else claim[0], face), first=head)
+
+
+def _placed(item: Finding, text: str, face: Face) -> str:
+    """With the region that it is in, where the text does not name that."""
+    if not item.region or units.is_placed(text, item.region):
+        return text
+    return f"{text} (in {units.quoted(face.fit(part_name(item.region[-1]), MOST_WHERE))})"
 
 
 def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:

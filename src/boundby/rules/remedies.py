@@ -635,7 +635,7 @@ TABLE: tuple[Remedy, ...] = (
         "pay it again.",
         needs="a process that is kept for the next job",
         caution="the program is short and runs once",
-        elsewhere="$time, paid once per process",
+        elsewhere="the start takes $time, paid once per process",
     ),
     Remedy(
         bound="cpu",
