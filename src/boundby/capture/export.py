@@ -41,6 +41,7 @@ from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
 from boundby.model.scale import MOST, PATIENCE_S, PIECE_BYTES
 from boundby.readers.nsys.columnar import TABLES, columns_beside, is_readable
+from boundby.readers.nsys.pages import header_of
 from boundby.results.write import give_name
 
 # Mask the environment in an export: passwords and tokens lie in it, and people pass exports on.
@@ -219,11 +220,8 @@ def is_whole(exported: Path) -> bool:
     header = door.first_of(exported, door.HEADER_BYTES)
     if not header.startswith(SQLITE_MAGIC):
         return False
-    page_size = int.from_bytes(header[16:18], "big")
-    pages = int.from_bytes(header[28:32], "big")
-    # The number of pages counts only where the writer kept it up to date (SQLite's file format, 1.3.7).
-    counted = header[24:28] == header[92:96]
-    if counted and exported.stat().st_size < pages * (65536 if page_size == 1 else page_size):
+    described = header_of(header)
+    if exported.stat().st_size < described.pages * described.page_size:
         return False
     try:
         with contextlib.closing(sqlite3.connect(f"{exported.absolute().as_uri()}?immutable=1", uri=True)) as db:

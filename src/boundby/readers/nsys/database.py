@@ -33,7 +33,7 @@ from boundby.model.scale import MOMENT_S, TENFOLD
 from boundby.model.units import LINE
 from boundby.readers.files import export_again, first_bytes, no_report
 from boundby.readers.nsys import sniff
-from boundby.readers.nsys.pages import DECIMALS, Only, PageReader, Since, bits_of
+from boundby.readers.nsys.pages import DECIMALS, HEADER_BYTES, Only, PageReader, Since, bits_of, header_of
 
 # How a reader declares what it reads: the register of tables (`boundby.readers.nsys.reader`) is made of that.
 
@@ -82,7 +82,7 @@ def open_readonly(path: Path) -> Iterator[Connection]:
     _check_length(path, header)
     with contextlib.ExitStack() as cleanup:
         source, query = path, "mode=ro"
-        if header[18] == 2 or header[19] == 2:  # WAL mode
+        if header_of(header).has_log:
             query = "mode=ro&immutable=1"
             log = _beside(path, "-wal")
             if log.exists() and log.stat().st_size:
@@ -199,12 +199,10 @@ def _beside(path: Path, suffix: str) -> Path:
 
 def _check_length(path: Path, header: bytes) -> None:
     """A file shorter than its header says was cut off, whatever the pages that are left hold."""
-    page_size = int.from_bytes(header[16:18], "big")
-    page_size = 65536 if page_size == 1 else page_size
-    if len(header) == 100 and (page_size < 512 or page_size & (page_size - 1)):
+    described = header_of(header)
+    if len(header) == HEADER_BYTES and not described.is_valid:
         raise InputError(f"{path} is damaged (its header is not valid).", export_again(path))
-    pages = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else 0  # 0: not kept up to date
-    size, whole = path.stat().st_size, max(pages * page_size, 100)
+    size, whole = path.stat().st_size, max(described.pages * described.page_size, HEADER_BYTES)
     if size < whole:
         raise InputError(
             f"{path} is truncated: {size:,} of {whole:,} bytes are there.",

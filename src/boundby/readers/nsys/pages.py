@@ -9,6 +9,7 @@ changes it meanwhile.
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import BinaryIO, NamedTuple
@@ -40,6 +41,49 @@ class _Page(IntEnum):
     LEAF = 13
     INTERIOR = 5
     HEADER = 12
+
+
+class _Format(IntEnum):
+    """Sizes of pages that SQLite's format allows, bytes, and its codes."""
+
+    LEAST_PAGE = 512
+    MOST_PAGE = 65_536
+    LEAST_USABLE = 480
+    WITH_LOG = 2
+    UTF8 = 1
+
+
+class Header(NamedTuple):
+    """What the first bytes of an SQLite file say (file format, 1.3)."""
+
+    page_size: int
+    reserved: int  # bytes at the end of each page
+    has_log: bool  # it is written by way of a write-ahead log
+    pages: int  # 0 where the writer did not keep their number up to date
+    is_utf8: bool
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether its pages have a size that the format allows."""
+        return _Format.LEAST_PAGE <= self.page_size <= _Format.MOST_PAGE and self.page_size & (self.page_size - 1) == 0
+
+
+_HEADER = struct.Struct(">16xHBBB3x4sI24xI32x4s4x")
+HEADER_BYTES = _HEADER.size
+
+
+def header_of(first: bytes) -> Header:
+    """The header of a file that begins so; of a shorter one with zeros for the rest."""
+    size, writes, reads, reserved, changed, pages, encoding, counted = _HEADER.unpack(
+        first[:HEADER_BYTES].ljust(HEADER_BYTES, b"\0")
+    )
+    return Header(
+        page_size=_Format.MOST_PAGE if size == 1 else size,  # which two bytes do not hold
+        reserved=reserved,
+        has_log=_Format.WITH_LOG in (writes, reads),
+        pages=pages if changed == counted else 0,
+        is_utf8=encoding == _Format.UTF8,
+    )
 
 
 _INSTANTS = ("start", "end")  # these differ
@@ -110,14 +154,11 @@ class PageReader:
     def __init__(self, connection: sqlite3.Connection, file: BinaryIO) -> None:
         self._connection = connection
         self._file = file
-        header = file.read(100)
-        size = int.from_bytes(header[16:18], "big")
-        self._page_size = 65536 if size == 1 else size
-        self._usable = self._page_size - header[20]
-        self._is_utf8 = header[56:60] == b"\0\0\0\1"
-        there = file.seek(0, 2) // max(self._page_size, 1)
-        page_count = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else there
-        self._pages = min(there, page_count or there)
+        self._header = header = header_of(file.read(HEADER_BYTES))
+        self._page_size, self._is_utf8 = header.page_size, header.is_utf8
+        self._usable = header.page_size - header.reserved
+        there = file.seek(0, 2) // max(header.page_size, 1)
+        self._pages = min(there, header.pages or there)
 
     @classmethod
     def of(cls, connection: sqlite3.Connection, file: BinaryIO | None) -> PageReader | None:
@@ -125,9 +166,7 @@ class PageReader:
         if file is None:
             return None
         reader = cls(connection, file)
-        size = reader._page_size
-        is_known = 512 <= size <= 65536 and size & (size - 1) == 0 and reader._usable >= 480
-        return reader if is_known else None
+        return reader if reader._header.is_valid and reader._usable >= _Format.LEAST_USABLE else None
 
     def columns(self, table: str, wanted: Sequence[str], only: Only | None = None) -> dict[str, Int64Array] | None:
         """Integer columns in order of the rows' numbers, NULL as the smallest integer, decimals as `decimals` takes
