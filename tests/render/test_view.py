@@ -165,7 +165,7 @@ def test_the_next_limit_is_hidden_only_where_the_gpus_work_hides_it() -> None:
 def test_time_that_is_not_on_record_is_not_called_idle() -> None:
     base = reports.sample()
     device = replace(base.devices[0], exposed_by_waits_ns=base.devices[0].window_ns // 2)
-    assert accounts(replace(base, devices=(device,)))[0].exposed.startswith("If the host never waited")
+    assert accounts(replace(base, devices=(device,)))[0].exposed.startswith("If no call of the host waited")
     coverage = replace(device.coverage, unrecorded_ns=device.window_ns // 5)
     assert accounts(replace(base, devices=(replace(device, coverage=coverage),)))[0].exposed == ""
 

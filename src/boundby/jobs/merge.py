@@ -814,7 +814,7 @@ def _doubts_of_clocks(aligned: Aligned, summaries: Sequence[RankSummary]) -> Ite
         yield "the ranks' ends of the same collective differ by more than their clocks explain"
     alone, parts = sum(len(summary.meetings) for summary in summaries), len(aligned.matched.rank)
     if alone and parts < alone / 2:
-        yield f"only {units.percent(parts / alone)} of the ranks' collectives could be matched"
+        yield f"only {parts:,} of {alone:,} calls of collectives, all ranks' together, could be matched"
 
 
 def _notes(

@@ -397,7 +397,7 @@ _NAMES = ("late_process", "processes_started", "sending_process", "thread", "thr
 # Keys that do not read as words; any other reads as it is spelled, its unit left to the value.
 _LABELS = {
     "allocation_ns": "in allocations",
-    "assumed_speed_up": "assumed to be so many times as fast",
+    "assumed_speed_up": "assumed speed-up, times",
     "before_kernels": "interruptions before kernels",
     "busiest_thread_ns_of_each": "busiest thread in each period",
     "by_way_exposed_ns": "not hidden, by direction",
@@ -435,7 +435,7 @@ _LABELS = {
     "run_median_ns": "one copy or kernel (median)",
     "saving_after_other_waits_ns": "saved if the other waits go first",
     "saving_alone_ns": "saved if these waits alone go",
-    "saving_by": "saving worked out by",
+    "saving_by": "saving computed from the",
     "setup_calls_inside_ns": "set-up calls inside",
     "slept_on_ns": "waited in",
     "small_grid_fraction": "kernels with few blocks",
