@@ -140,9 +140,14 @@ def test_a_wide_range_is_told_by_both_ends() -> None:
     compute = replace(reports.verdict("gpu_compute", 200_000_000), decided_by="replay")
     wide = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=200_000_000, high_ns=900_000_000)
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": wide})
-    assert told == "Removing kernel time would save 10-80 % of the time."
+    assert told == "Removing kernel time would save about 20 % (10-80 %)."
+    doubts = (Uncertainty("model", (), 5, 5, 0, "it errs"), Uncertainty("outside", (), 0, 90, 0, "others go on"))
+    unsure = replace(wide, confidence="low", uncertainties=doubts)
+    told = sentences.outlook(replace(compute, confidence="low"), 1_000_000_000, {"gpu_compute": unsure})
+    assert told == "Removing kernel time would save about 20 % (10-80 %: others go on)."
+    assert "others go on" not in sentences.outlook(compute, 1_000_000_000, {"gpu_compute": unsure})  # `confidence` does
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": replace(wide, high_ns=1_000_000_000)})
-    assert told == "Removing kernel time would save up to 80 % of the time."
+    assert told == "Removing kernel time would save about 20 % (up to 80 %)."
 
 
 def test_the_next_limit_is_hidden_only_where_the_gpus_work_hides_it() -> None:
@@ -152,14 +157,32 @@ def test_the_next_limit_is_hidden_only_where_the_gpus_work_hides_it() -> None:
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 10_000_000}).endswith(hidden)
     after_waits = {"cuda_api": 10_000_000, "sync": 360_000_000}
     told = sentences.outlook(compute, 1_000_000_000, left, after_waits)
-    assert told.endswith("the next limit would be launch overhead, in the bar as sync.")
+    assert told.endswith(
+        "the next limit would be launch overhead, which runs after waits and stands in the bar as sync."
+    )
     shown = "the next limit would be launch overhead."
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 380_000_000}).endswith(shown)
+    little = {"gpu_compute": WhatIf("infinite_gpu", 27_000_000, 1_000_000_000)}  # no letter of a bar of a hundred
+    assert sentences.outlook(compute, 1_000_000_000, little, {"cuda_api": 2_000_000, "cpu": 20_000_000}).endswith(
+        hidden
+    )
+    assert sentences.outlook(compute, 1_000_000_000, little, {"cuda_api": 20_000_000}).endswith(shown)
     blocked = replace(compute, bound="host_blocked")  # what is left is all that there is beside the waits
     left = {"host_blocked": WhatIf("input_free", 40_000_000, 1_000_000_000)}
     assert shown in sentences.outlook(
         blocked, 1_000_000_000, left, {"cuda_api": 10_000_000, "host_blocked": 960_000_000}
     )
+
+
+def test_why_a_cause_saves_more_than_its_share_of_the_bar() -> None:
+    either = replace(
+        reports.verdict("mixed", 500_000_000), decided_by="replay", mixed_of=("cuda_api", "cpu"), runner_up="cpu"
+    )
+    item = WhatIf("no_launch_overhead", 500_000_000, 1_000_000_000, low_ns=480_000_000, high_ns=650_000_000)
+    told = sentences.outlook(either, 1_000_000_000, {"cuda_api": item}, {"cuda_api": 310_000_000, "cpu": 390_000_000})
+    assert "What removing launch overhead saves is more than the 31 % in the bar, because later work" in told
+    told = sentences.outlook(either, 1_000_000_000, {"cuda_api": item}, {"cuda_api": 360_000_000, "cpu": 390_000_000})
+    assert "in the bar" not in told  # it may be no more than that
 
 
 def test_time_that_is_not_on_record_is_not_called_idle() -> None:

@@ -89,6 +89,12 @@ def test_graphs_that_were_not_looked_into_leave_the_verdict_less_sure() -> None:
     ]
 
 
+def test_a_gpu_that_is_busy_with_graphs_of_one_piece_is_not_said_to_run_kernels() -> None:
+    case = case_of(time=account(gpu_compute=990, cuda_api=10), captured=ALL, operations=100)
+    assert "busy 99 % of the time with kernels" in judge(case).because
+    assert "busy 99 % of the time with CUDA graphs" in judge(changed(case, opaque_ns=900 * MS)).because
+
+
 def test_where_two_rankings_name_two_causes_both_are_named() -> None:
     """What saves most once nothing waits, and what does while the waits stay."""
     replayed = {"gpu_compute": 400 * MS, "gpu_copy": 250 * MS, "sync": 140 * MS}

@@ -113,6 +113,8 @@ def _gpu(case: BoundCase, decision: Decision) -> str:
     work = _WORK[decision.bound]
     if decision.bound == Cause.GPU_COPY.key and is_filling(case):
         work = "fills of its memory"
+    elif case.missing.opaque_ns > HALF * case.time[Cause.GPU_COMPUTE]:
+        work = "CUDA graphs"
     doing = f"with {work}" if busy == own else f"{own} with {work}"
     between = " " if busy == own else ", "
     return f"the GPU is busy {busy} of the time{between}{doing}{covered}{_host_limit(case, decision)}"

@@ -267,33 +267,42 @@ def outlook(
     item = left.get(main)
     saves = MiddleHalf(saved, saved, saved) if item is None else _saved(item)
     if saves.most_ns - saves.least_ns > HALF * window_ns and verdict.bound != "mixed":
-        return _by_range((saves.least_ns, saves.most_ns), main, window_ns)
+        why = "" if unsure_of(verdict, left) else _why_open(item)
+        return _by_range((saves.least_ns, saves.most_ns), main, window_ns, saves.told_ns, why)
     told = (
         f"Without {_without(verdict)} these {units.duration(window_ns)} {_taking(saved, window_ns, item, claimed_ns)}"
     )
     then = _then(verdict, window_ns, left) + _hidden(verdict, window_ns, saves.most_ns, time)
-    return f"{told}{then}.{_beyond(main, saves.least_ns, window_ns, time)}"
+    is_more = saves.least_ns > time.get(main, 0)
+    that = f"What removing {NOUN[main]} saves" if verdict.bound == "mixed" else "That"
+    return f"{told}{then}.{_beyond(main, saves.told_ns, window_ns, time, that) if is_more else ''}"
 
 
-def _beyond(cause: str, least_ns: int, window_ns: int, time: Mapping[str, int]) -> str:
+def _beyond(cause: str, saved_ns: int, window_ns: int, time: Mapping[str, int], that: str = "That") -> str:
     """Why a cause saves more than its share of the bar; empty where it does not, or where that is not known."""
     own_ns = time.get(cause)
-    if own_ns is None or least_ns - own_ns <= WIDE * window_ns:
+    if own_ns is None or saved_ns - own_ns <= WIDE * window_ns:
         return ""
     share = units.percent(own_ns / window_ns)
-    return f" That is more than the {share} in the bar, because later work would start earlier, too."
+    return f" {that} is more than the {share} in the bar, because later work would start earlier, too."
 
 
 def _hidden(verdict: Verdict, window_ns: int, saved_ns: int, time: Mapping[str, int]) -> str:
     """Why the next limit is hardly in the bar: of what is left without the bound's work, the idle time that it has now
-    explains little. The GPU's work hides it, or it comes after waits, and the bar counts it as sync. Empty where that
-    is not so."""
+    explains little, or it has no letter in the bar. The GPU's work hides it, or it comes after waits, and the bar
+    counts it as sync. Empty where that is not so."""
     own_ns = time.get(verdict.bound_next or "", 0)
-    is_unseen = verdict.bound_next in NOUN and own_ns < SMALL * window_ns < window_ns - saved_ns - own_ns
+    unseen_ns = window_ns - saved_ns - own_ns
+    shown = SMALL if unseen_ns > SMALL * window_ns else WORTH_NAMING
+    is_unseen = verdict.bound_next in NOUN and own_ns < min(shown * window_ns, unseen_ns)
     if not (time and is_unseen and verdict.bound in _OF_GPU):
         return ""
     is_after_waits = verdict.bound_next not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
-    return ", in the bar as sync" if is_after_waits else ", now hidden behind the GPU's work"
+    return (
+        ", which runs after waits and stands in the bar as sync"
+        if is_after_waits
+        else ", now hidden behind the GPU's work"
+    )
 
 
 def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
@@ -305,11 +314,16 @@ def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
     return f"; the next limit would be {NOUN[verdict.bound_next]}" if verdict.bound_next in NOUN else ""
 
 
-def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
-    """Where no prediction can be trusted, since it hangs on delays that nothing explains: both ends."""
+def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int, told_ns: int = 0, why: str = "") -> str:
+    """Where no prediction can be trusted, since it hangs on delays that nothing explains: both ends. ``told_ns``: what
+    is predicted all the same, as the regions' savings are; ``why``: what leaves most of the range open."""
     low, high = (ns / window_ns for ns in saving_ns)
     bounds = f"up to {units.percent(high)}" if low < WORTH_NAMING else units.percent_range(low, high)
-    return f"Removing {NOUN[main]} would save {bounds} of the time."
+    saves = f"Removing {NOUN[main]} would save"
+    if told_ns < WORTH_NAMING * window_ns:
+        return f"{saves} {bounds} of the time."
+    reason = f": {why}" if why else ""
+    return f"{saves} about {units.percent(told_ns / window_ns)} ({bounds}{reason})."
 
 
 def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
@@ -497,8 +511,15 @@ def unsure_of(verdict: Verdict, left: Left) -> str:
     low = [item for item in named if item.low_ns is not None and item.confidence == "low"]
     if verdict.confidence == "low" or not low:
         return ""
-    open_of = max(low[0].uncertainties, key=lambda doubt: doubt.low_ns + doubt.high_ns, default=None)
-    return f"; in the savings: low{f' ({clean(open_of.sentence)})' if open_of else ''}"
+    why = _why_open(low[0])
+    return f"; in the savings: low{f' ({why})' if why else ''}"
+
+
+def _why_open(item: WhatIf | None) -> str:
+    """What leaves most open of a prediction; empty where nothing is known to."""
+    doubts = () if item is None else item.uncertainties
+    open_of = max(doubts, key=lambda doubt: doubt.low_ns + doubt.high_ns, default=None)
+    return "" if open_of is None else clean(open_of.sentence)
 
 
 def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None, claimed_ns: int = 0) -> str:

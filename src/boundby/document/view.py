@@ -186,7 +186,9 @@ class ShownAccount(Struct, frozen=True):
 
     def named(self, part: Segment) -> str:
         """What a part of its bar is called: ``blocked (mostly for input)``; ``copy (mostly fills)``, whatever it is
-        bound by, where that takes long enough to matter."""
+        bound by, where that takes long enough to matter; ``cause not recorded``, where all of the GPU's work is."""
+        if part.cause == "unattributed" and self.device is not None and not sentences.lacks_records(self.device):
+            return f"cause {part.label}"
         waits = sentences.WAITS_FOR.get(self.verdict.waits_for) if part.cause == self.verdict.bound else None
         if part.cause == "gpu_copy" and self.device is not None and part.fraction >= SMALL:
             copying_ns = sum(copies.total_ns for copies in self.device.memcpy.values())
@@ -438,7 +440,10 @@ class Selection(Struct, frozen=True):
 def not_by_size(rows: Sequence[Row]) -> str:
     """Why a region is bound by another cause than its bar is full of; empty where none is."""
     judged = (row for row in rows if row.letter)
-    is_other = any(2 * row.time[row.region.verdict.bound] < max(row.time.values()) for row in judged)
+    is_other = any(
+        row.time[row.region.verdict.bound] + sentences.WIDE * sum(row.time.values()) < max(row.time.values())
+        for row in judged
+    )
     return "BOUND BY: what saves most if it is gone, even where another cause takes more time." if is_other else ""
 
 

@@ -23,8 +23,12 @@ class OpenKind(Struct, frozen=True):
 
 KINDS = {
     # Of predictions.
-    "model": OpenKind("the replay errs by up to 5 % of what changes, and 10 % of loading and allocating", _COMPARE),
-    "unexplained": OpenKind("time without a recorded cause may go with the change, or stay", _BOTH),
+    "model": OpenKind(
+        "savings are computed by replaying the trace, which errs by up to 5 % of what changes, and by 10 % of the time "
+        "to load code or allocate memory",
+        _COMPARE,
+    ),
+    "unexplained": OpenKind("delays that nothing on record explains may go with the change, or stay", _BOTH),
     "makers": OpenKind("a thread of the program prepares the input meanwhile, and may need as long for it", _COMPARE),
     "allocations": OpenKind("allocations may or may not wait for the GPU", _HOST),
     "order": OpenKind("which work comes first after the change is not known", _EVENTS),

@@ -150,7 +150,7 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     elif account.because:
         lines += face.within(account.because, _room(2, face))
     lines += _first(account, face)
-    lines += face.within(account.most, _room(2, face))
+    lines += face.within(account.most, _room(3 if account.verdict.bound == "mixed" else 2, face))
     shown = account.parts
     if not shown:
         return [*lines, face.line(("(no time in the window)", DIM))]

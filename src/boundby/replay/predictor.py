@@ -770,20 +770,22 @@ class Predictor:
             bounds.append(best if length and most > 0 and most >= LEAST_BOUND * length else None)
         return bounds
 
-    def _faulted_ns(self, device: DeviceTimeline, moved: BoolArray) -> int:
+    def _faulted_ns(self, device: DeviceTimeline, moved: BoolArray) -> tuple[int, int]:
         """For how long a device migrates pages that no call asked for, idles before it does, and runs kernels that may
-        wait for them."""
+        wait for them; and for how long it runs these kernels."""
         links, rows = self.graph.links, np.flatnonzero(moved & (self.graph.device == device.index))
         if not len(rows):
-            return 0
+            return 0, 0
         end = links.start_ns + self.graph.costs.duration_ns
         pages = union(links.start_ns[rows], end[rows])
         kernels = np.flatnonzero((self.graph.device == device.index) & (self.graph.op_kind <= OpKind.GRAPH))
         waits = kernels[CoveredTime(pages).within(links.start_ns[kernels], end[kernels]) > 0]
         idle_ns = gap_before(device, links.start_ns[rows])
         before = union(links.start_ns[rows] - idle_ns, end[rows])
-        spans = any_of((before, union(links.start_ns[waits], end[waits])))
-        return clip(spans, device.low_ns, device.high_ns).total
+        waiting = union(links.start_ns[waits], end[waits])
+        spans = (any_of((before, waiting)), waiting)
+        faulted, of_kernels = (clip(span, device.low_ns, device.high_ns).total for span in spans)
+        return faulted, of_kernels
 
     @property
     def unreliable(self) -> str | None:
@@ -847,9 +849,13 @@ class Predictor:
         if (unlaunched := np.count_nonzero(lost & ~moved) / operations) > NOTABLE:
             return f"{percent(unlaunched)} of the operations have no known launching call"
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
-            if (faulted := self._faulted_ns(device, moved) / max(length_ns, 1)) > NOTABLE:
-                most = f"up to {percent(faulted)}" if faulted < 1 - HARDLY else "all"
-                return f"{most} of the time may be page migration: the trace does not show which kernels wait for it"
+            faulted_ns, of_kernels_ns = self._faulted_ns(device, moved)
+            if faulted_ns > NOTABLE * length_ns:
+                if of_kernels_ns < NOTABLE * length_ns:
+                    return "what waits for pages of managed memory is not on record"
+                is_all = of_kernels_ns >= (1 - HARDLY) * length_ns
+                most = "perhaps all" if is_all else f"at most {percent(of_kernels_ns / length_ns)}"
+                return f"how long kernels wait for pages of managed memory is not on record: {most} of the time"
         by_ns = graph.contradictions.by_ns
         rows = np.flatnonzero(by_ns)
         for number, (device, length_ns) in enumerate(zip(self.devices, self.measured_ns, strict=True)):
