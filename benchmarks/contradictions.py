@@ -156,12 +156,15 @@ def _best(report: Report) -> Iterator[str]:
             yield f"GPU {device.id}: {verdict.bound} bound, but without {best} more is saved"
 
 
+_ALONE = re.compile(r" about \S+ \S+(?!\S)(?! \([\d.]+-)")  # a number that no range follows
+
+
 def _sure(report: Report) -> Iterator[str]:
     for device in report.devices:
         left = sentences.left(report, device)
         told = sentences.outlook(device.verdict, device.window_ns, left)
         item = left.get(device.verdict.bound)
-        if item is not None and sentences.is_wide(item) and " about " in told:
+        if item is not None and sentences.is_wide(item) and _ALONE.search(told):
             yield f"GPU {device.id}: one number is told of a prediction that is a range: {told}"
     is_unknown = bool(report.devices) and all(device.verdict.bound == "unknown" for device in report.devices)
     for finding in report.findings:
