@@ -156,7 +156,7 @@ def _best(report: Report) -> Iterator[str]:
             yield f"GPU {device.id}: {verdict.bound} bound, but without {best} more is saved"
 
 
-_ALONE = re.compile(r" about \S+ \S+(?!\S)(?! \([\d.]+-)")  # a number that no range follows
+_ALONE = re.compile(r" about \S+ \S+(?!\S)(?! \((?:up to |[\d.]+-))")  # a number that no range follows
 
 
 def _sure(report: Report) -> Iterator[str]:
