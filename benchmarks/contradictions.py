@@ -367,7 +367,11 @@ def _told(report: Report) -> Iterator[str]:
             best = max(saved, key=lambda cause: saved[cause], default="")
             if best and saved[best] > saved.get(found[1], 0) + NEAR * window:
                 yield f"{name}: next best is {best}, not {found[1]}"
-        if "as long" in most and item is not None and item.baseline_ns - item.predicted_ns >= WORTH * window:
+        if (
+            "as long" in most.partition("(")[0]
+            and item is not None
+            and item.baseline_ns - item.predicted_ns >= WORTH * window
+        ):
             yield f"{name}: {most} though {units.duration(item.baseline_ns - item.predicted_ns)} would be saved"
         parts = [segment.ns for segment in account.parts]
         if sum(parts) != window:
