@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from boundby.claims.because import because
-from boundby.claims.bound import BoundCase, Decision, decide
+from boundby.claims.because import because, little_alone
+from boundby.claims.bound import BoundCase, Decision, Replay, decide
 from boundby.claims.signs import Signs, checklist
 from boundby.claims.verdict import judge
 from boundby.model.causes import BOUNDS, BUSY_CAUSES, CAUSES, REMOVABLE, Cause
-from boundby.results.report import ApiCalls, Check, Copies, Gaps, Syncs
+from boundby.results.report import ApiCalls, Check, Copies, Gaps, Syncs, WhatIf
 from boundby.trace.facts import Captured
 from tests.support.cases import case as case_of
 from tests.support.cases import changed, predicted
@@ -434,3 +434,12 @@ def test_a_region_whose_work_is_mostly_covered_says_so() -> None:
     assert covered in because(case_of(time=time, is_part=True), Decision("gpu_copy"))
     assert covered not in because(case_of(time=time), Decision("gpu_copy"))
     assert covered not in because(case_of(time=time, is_part=True), Decision("gpu_compute"))
+
+
+def test_of_a_range_that_is_open_nobody_says_that_it_is_little() -> None:
+    """``saves little`` would stand beside ``up to 68 %``."""
+    case = case_of(time=account(gpu_comm=680, gpu_compute=320))
+    sure = WhatIf("comm_free", 1_000 * MS, 1_000 * MS, low_ns=995 * MS, high_ns=1_000 * MS)
+    for least_ms, verb in ((995, "saves"), (320, "may save")):
+        replay = Replay(predicted={"comm_free": replace(sure, low_ns=least_ms * MS)})
+        assert little_alone(replace(case, replay=replay), "gpu_comm") == f"removing communication alone {verb} little"

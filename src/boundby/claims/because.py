@@ -147,8 +147,16 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
         return soon if limit < QUARTER else ""
     if limit < IDLE_WORTH:
         why = "other work hides it" if is_covered(case, decision.bound) else "what is left takes as long"
-        return f"; removing {NOUN[decision.bound]} alone saves little: {why}"
+        return f"; {little_alone(case, decision.bound)}: {why}"
     return f"; the host itself needs {rest} of the time"
+
+
+def little_alone(case: BoundCase, cause: str) -> str:
+    """``removing copies alone saves little``; that it may, where the replay's range is open to more."""
+    alone = case.replay.alone.get(cause)
+    least_ns = None if alone is None else alone.low_ns
+    is_open = least_ns is not None and case.window_ns - least_ns >= IDLE_WORTH * case.window_ns
+    return f"removing {NOUN[cause]} alone {'may save' if is_open else 'saves'} little"
 
 
 def _drain(case: BoundCase, count: float, number: str) -> str:

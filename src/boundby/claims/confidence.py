@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from boundby.claims.because import little_alone
 from boundby.claims.bound import (
     BUSY_KEYS,
     CLOSE,
@@ -251,8 +252,7 @@ def _doubts_of_bound(case: BoundCase, decision: Decision, *, is_saturated: bool)
     elif decision.mixed_of is not None:
         return
     elif is_saturated and case.replayed is not None and (decision.host_limit_fraction or 0) < IDLE_WORTH:
-        sentence = f"removing {NOUN[decision.bound]} alone would save little"
-        yield uncertainty("unlike-account", steps=1, sentence=sentence)
+        yield uncertainty("unlike-account", steps=1, sentence=little_alone(case, decision.bound))
     elif is_saturated and (rival := _held_up_rival(case, decision)) is not None:
         sentence = f"what other ranks would still hold up is open: removing {NOUN[rival]} may save more"
         yield uncertainty("outside", steps=1, where=(rival,), sentence=sentence)

@@ -260,15 +260,14 @@ def outlook(
     if saved is None:
         return ""
     if left is not None and not left and verdict.without_ns is None and verdict.saving_range_ns is not None:
-        return _by_range(verdict.saving_range_ns, main, window_ns)
+        return _by_range(verdict.saving_range_ns, 0, main, window_ns)
     left, time = left or {}, time or {}
     if window_ns - saved < NEGLIGIBLE * window_ns and verdict.bound_next not in NOUN and verdict.bound != "mixed":
         return ""  # without all there is, nothing is left
     item = left.get(main)
     saves = MiddleHalf(saved, saved, saved) if item is None else _saved(item)
     if saves.most_ns - saves.least_ns > HALF * window_ns and verdict.bound != "mixed":
-        why = "" if unsure_of(verdict, left) else _why_open(item)
-        return _by_range((saves.least_ns, saves.most_ns), main, window_ns, saves.told_ns, why)
+        return _by_range((saves.least_ns, saves.most_ns), saves.told_ns, main, window_ns)
     told = (
         f"Without {_without(verdict)} these {units.duration(window_ns)} {_taking(saved, window_ns, item, claimed_ns)}"
     )
@@ -292,9 +291,7 @@ def _hidden(verdict: Verdict, window_ns: int, saved_ns: int, time: Mapping[str, 
     explains little, or it has no letter in the bar. The GPU's work hides it, or it comes after waits, and the bar
     counts it as sync. Empty where that is not so."""
     own_ns = time.get(verdict.bound_next or "", 0)
-    unseen_ns = window_ns - saved_ns - own_ns
-    shown = SMALL if unseen_ns > SMALL * window_ns else WORTH_NAMING
-    is_unseen = verdict.bound_next in NOUN and own_ns < min(shown * window_ns, unseen_ns)
+    is_unseen = verdict.bound_next in NOUN and own_ns < min(SMALL * window_ns, window_ns - saved_ns - own_ns)
     if not (time and is_unseen and verdict.bound in _OF_GPU):
         return ""
     is_after_waits = verdict.bound_next not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
@@ -314,16 +311,13 @@ def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
     return f"; the next limit would be {NOUN[verdict.bound_next]}" if verdict.bound_next in NOUN else ""
 
 
-def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int, told_ns: int = 0, why: str = "") -> str:
-    """Where no prediction can be trusted, since it hangs on delays that nothing explains: both ends. ``told_ns``: what
-    is predicted all the same, as the regions' savings are; ``why``: what leaves most of the range open."""
-    low, high = (ns / window_ns for ns in saving_ns)
+def _by_range(saving_ns: tuple[int, int], told_ns: int, main: str, window_ns: int) -> str:
+    """Where no prediction can be trusted, since it hangs on delays that nothing explains: both ends, and what the
+    replay says all the same, as it does of regions."""
+    low, told, high = (ns / window_ns for ns in (saving_ns[0], told_ns, saving_ns[1]))
     bounds = f"up to {units.percent(high)}" if low < WORTH_NAMING else units.percent_range(low, high)
-    saves = f"Removing {NOUN[main]} would save"
-    if told_ns < WORTH_NAMING * window_ns:
-        return f"{saves} {bounds} of the time."
-    reason = f": {why}" if why else ""
-    return f"{saves} about {units.percent(told_ns / window_ns)} ({bounds}{reason})."
+    replay = f"; the replay says {units.percent(told)}" if told >= WORTH_NAMING else ""
+    return f"Removing {NOUN[main]} would save {bounds} of the time{replay}."
 
 
 def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
@@ -950,8 +944,9 @@ def nothing_found(report: Report, *, is_told_above: bool = False) -> str:
         return f"No finding{where} ({rules} of the host's threads; the others look for what keeps a GPU waiting)."
     if where:
         return f"No finding{where} ({rules}, of the whole program)."
-    beside = " besides First" if any(device.first_responses for device in report.devices) else ""
-    return f"No finding{beside}: none of {rules} knows a change that would save {_least_told(report)} of the time."
+    if any(device.first_responses for device in report.devices):
+        return f"No finding besides First ({rules})."
+    return f"No finding: none of {rules} knows a change that would save {_least_told(report)} of the time."
 
 
 def _notes(number: int) -> str:
