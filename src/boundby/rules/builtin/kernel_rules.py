@@ -369,8 +369,7 @@ def _grid_advice(kernels: KernelSet) -> tuple[str, ...]:
 
 
 def _code(kernels: KernelSet) -> str:
-    """A launch that fills the GPU, and the loop that is right with any, where the kernel is the
-    program's own in CUDA."""
+    """A launch that fills the GPU, and the loop that is right with any, where the kernel is the program's own."""
     work, row = device_work(kernels.context), _costliest(kernels)
     name = kernels.context.trace.names[kernels.context.operations.name[row]]
     if is_library_kernel(name):
@@ -381,12 +380,14 @@ def _code(kernels: KernelSet) -> str:
     return kernels.context.program.pick(
         "",
         cpp=f"// in {called}, over all n elements:\n"
-        "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)\n"
+        "int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        "for (; i < n; i += blockDim.x * gridDim.x) { ... }\n"
         f"{called}<<<{grid}, {threads}>>>(...);  // now <<<{now}>>>",
-        numba=f"for i in range(cuda.grid(1), n, cuda.gridsize(1)):  # in {called}\n"
+        numba=f"for i in range(cuda.grid(1), n, cuda.gridsize(1)): ...  # in {called}\n"
         f"{called}[{grid.replace('/', '//')}, {threads}](...)  # n elements; now [{now}]",
-        julia=f"for i = (blockIdx().x - 1) * blockDim().x + threadIdx().x:blockDim().x * gridDim().x:n  # in {called}\n"
-        f"@cuda threads={threads} blocks=cld(n, {threads}) {called}(...)  # n elements; now {now}",
+        julia=f"# in {called}, over all n elements:\n"
+        "for i = (blockIdx().x - 1) * blockDim().x + threadIdx().x:blockDim().x * gridDim().x:n; ...; end\n"
+        f"@cuda threads={threads} blocks=cld(n, {threads}) {called}(...)  # now {now}",
         openmp="#pragma omp target teams loop collapse(2)  // more iterations for the GPU to share",
         directives="#pragma acc parallel loop gang vector collapse(2)  // more iterations for the GPU to share",
     )
