@@ -91,7 +91,7 @@ def test_a_real_pipelines_bubble_stands_among_what_holds_the_job_up() -> None:
     assert found.pipeline.bubble_ns == pytest.approx(3 * 10.0e9 / 4, rel=0.03)
     first, second = holding_up(found)
     assert "since only 4 micro-batches a step pass its 4 stages" in first
-    assert second.startswith("Stage 3 (ranks 6 and 7) has ")
+    assert second.startswith("Each rank of stage 3 (ranks 6 and 7) has ")
     # In the order of the list below it: the bubble costs more than the stage.
     assert found.verdict.because.startswith("the pipeline fills and drains for 28 % of the time; stage 3 (")
 

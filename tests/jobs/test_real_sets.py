@@ -55,7 +55,7 @@ def test_one_name_has_one_number_on_a_jobs_screen() -> None:
     assert found.verdict.because.startswith("rank 1 comes late because of its blocked time; without that ")
     assert "the ranks shared all work evenly (perfect balance) 89.9 ms 47 %" in screen
     assert (
-        "Rank 1 takes 165 ms longer than rank 0, in all 20 steps: all of it is blocked time in sleep(). Rank 0"
+        "Rank 1 takes 165 ms longer than rank 0, in all 20 steps together: all of it is blocked time in sleep(). Rank 0"
         in screen
     )
     assert "Do less of that" not in screen  # First says what to do

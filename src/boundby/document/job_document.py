@@ -34,7 +34,18 @@ from boundby.document.blocks import (
 )
 from boundby.document.comparison_document import limits, told_first
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, NOUN, SHORT_LABEL
+from boundby.model.causes import (
+    BOUND_LABEL,
+    CAUSE_INFO,
+    CAUSE_KEYS,
+    COLORS,
+    JOB_CAUSES,
+    LETTER,
+    NOUN,
+    OWN_COMM,
+    SHORT_LABEL,
+    info,
+)
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEGLIGIBLE, ONE_BY_ONE, RANKING, SLIGHT, SMALL, TABLE
 from boundby.results.comparison import GateResult
 from boundby.results.job_report import (
@@ -241,8 +252,8 @@ def late(job: JobReport, one: Straggler) -> str:
     if one.kind == "link":
         return f"transfers among {who} take {excess} longer than those of groups that send as much"
     if one.kind == "stage":
-        each = " a rank" if many else ""
-        return f"stage {one.stage} ({who}) has {excess} more work{each} than other stages, mostly {what}"
+        whose = f"each rank of stage {one.stage} ({who})" if many else f"stage {one.stage} ({who})"
+        return f"{whose} has {excess} more work than {'ranks of ' if many else ''}other stages, mostly {what}"
     if one.kind == "extra":
         return f"{who} alone does {excess} of {what}, which the others wait for"
     if one.kind == "exceptions":
@@ -257,7 +268,8 @@ def _longer(job: JobReport, one: Straggler) -> str:
         takes, than = "each take", "their peers"
     if one.kind == "machine":
         who += " (all ranks of one machine)"
-    return f"{who} {takes} {units.duration(one.excess_ns)} longer than {than}, {_often(job, one)}"
+    together = " together" if job.steps > 1 else ""
+    return f"{who} {takes} {units.duration(one.excess_ns)} longer than {than}, {_often(job, one)}{together}"
 
 
 def remedy_of(job: JobReport, one: Straggler, *, by_name: bool = False) -> str:
@@ -274,7 +286,7 @@ def remedy_of(job: JobReport, one: Straggler, *, by_name: bool = False) -> str:
 
 def _subject(told: str) -> str:
     """At the beginning of a sentence: words of ours, a rank's name among them, else a file's name as it is."""
-    is_ours = told.partition(" ")[0] in ("rank", "ranks", "stage", "transfers")
+    is_ours = told.partition(" ")[0] in ("each", "rank", "ranks", "stage", "transfers")
     return told[:1].upper() + told[1:] if is_ours else told
 
 
@@ -390,7 +402,7 @@ def scenario(one: JobWhatIf) -> str:
     if one.cause is None:
         return _SCENARIOS.get(one.scenario, one.scenario)
     where = in_region(one.region)
-    noun = "own time in communication calls" if one.cause == "gpu_comm" else _noun(one.cause)
+    noun = OWN_COMM.label if one.cause == "gpu_comm" else _noun(one.cause)
     return f"no rank had {noun}{where}"
 
 
@@ -434,11 +446,16 @@ class _Line(Struct, frozen=True):
         """Own work by cause, then transfer and waiting; to one scale: of a rank that ended early it is shorter."""
         time = {**self.rank.own, "transfer": self.rank.transfer_ns, "waits": self.rank.wait_ns}
         whole = sum(time.values())
-        parts = tuple(Segment(key, ns, ns / whole) for key, ns in time.items() if ns) if whole else ()
+        parts = tuple(Segment(_in_bars(key), ns, ns / whole) for key, ns in time.items() if ns) if whole else ()
         return Bar(parts, whole / max(self.longest_ns, whole, 1))
 
     def residual(self) -> str:
         return units.duration(self.rank.clock.residual_ns) if self.rank.clock.matched else "not set"
+
+
+def _in_bars(key: str) -> str:
+    """A cause as the bars of ranks name it: of communication only their own part, beside transfers."""
+    return OWN_COMM.key if key == "gpu_comm" else key
 
 
 def _step(name: str, rank: RankReport) -> Bar:
@@ -501,12 +518,26 @@ def _seen(lines: Sequence[_Line], causes: Sequence[str]) -> tuple[str, ...]:
     return tuple(key for key in causes if key in shown)
 
 
+def _lengths(job: JobReport, lines: Sequence[_Line]) -> Iterator[str]:
+    """Where ranks are counted for longer than the job, or for less than others."""
+    earlier_ns = max((line.longest_ns for line in lines), default=0) - job.length_ns
+    if earlier_ns >= NEGLIGIBLE * job.length_ns:
+        yield (
+            f"The ranks' times also cover up to {units.duration(earlier_ns)} before the end of the first collective, "
+            "which the job's time does not."
+        )
+    if any(line.bar().scale < 1 - SMALL for line in lines):
+        yield "A shorter bar: that rank began later or ended earlier."
+
+
 def _ranks_part(
     job: JobReport, look: JobLook, lines: Sequence[_Line], every_cause: tuple[str, ...]
 ) -> tuple[Section, ...]:
     chosen, rest = shown(job, look)
-    columns = tuple(column for column in _RANKS if not (_is_pipeline(job) and column is _OTHERS_WAIT))
-    meaning = _OTHERS_WAIT_MEANS if _OTHERS_WAIT in columns and any(line.rank.caused_wait_ns for line in lines) else ""
+    # Who broke off or hangs delays others by what no collective measures.
+    is_blamed = not (_is_pipeline(job) or any(ending.is_inside for ending in job.ended))
+    columns = tuple(column for column in _RANKS if is_blamed or column is not _OTHERS_WAIT)
+    meaning = _OTHERS_WAIT_MEANS if is_blamed and any(line.rank.caused_wait_ns for line in lines) else ""
     title = "Ranks" if len(chosen) == len(lines) else "Ranks that stand out"
     if look.sort != "rank" and len(chosen) < len(lines):
         title = f"{len(chosen)} of {len(lines)} ranks"
@@ -516,7 +547,7 @@ def _ranks_part(
         Only("page", (Table(columns, tuple(lines)),)),
         Only("text", (Legend(_seen(lines, every_cause)),)),
         Only("page", (Legend(every_cause),)),
-        Paragraph(meaning, "faint"),
+        Paragraph(" ".join(filter(None, (meaning, *_lengths(job, lines)))), "faint"),
         Only("text", (Paragraph(rest),)) if rest else None,
         id="ranks",
         short="Ranks",
@@ -531,8 +562,8 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
         for at, rank in enumerate(job.ranks)
     ]
     reasons = "; ".join(map(clean, job.verdict.reasons))
-    used = [key for key in CAUSE_KEYS if any(rank.own[key] for rank in job.ranks)]
-    every_cause = (*used, *(row.key for row in JOB_CAUSES))
+    used = [_in_bars(key) for key in CAUSE_KEYS if any(rank.own[key] for rank in job.ranks)]
+    every_cause = (*used, *(row.key for row in JOB_CAUSES if row is not OWN_COMM))
     predicted = [item for item in job.what_if if _is_worth_a_line(item) or look.full]
     holds = holding_up(job)
     pairs = (
@@ -615,7 +646,7 @@ def _map(job: JobReport) -> Drawing:
         "wait": [list(rank.step_waits) for rank in job.ranks],
         "cause": [rank.step_causes for rank in job.ranks],
         "colors": {LETTER[key]: COLORS[key][0] for key in CAUSE_KEYS},
-        "labels": {LETTER[key]: SHORT_LABEL[key] for key in CAUSE_KEYS},
+        "labels": {LETTER[key]: info(_in_bars(key)).label for key in CAUSE_KEYS},
     }
     return Drawing("heat_map.html.j2", {"map": data})
 

@@ -22,7 +22,7 @@ from boundby.trace.stacks import Backtraces, StackSource, file_name
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass, classify_call
 from boundby.trace.vocabulary.last_words import FAILED
-from boundby.trace.vocabulary.profiler import has_started_cuda, why_no_cuda
+from boundby.trace.vocabulary.profiler import Refusal, has_started_cuda, why_no_cuda
 
 # A main thread that never comes out of the driver for so much of the recording is inside one call, or one after the
 # other: starting CUDA takes seconds at most, and programs end outside of it.
@@ -79,7 +79,7 @@ _MENDS = tuple(
         ),
         (
             r"process_vm_\w+\(.*Bad address",
-            "Give MPI a copy in host memory, or use an MPI that takes device pointers",
+            "Give MPI host memory, or use an MPI that takes GPU pointers (the bad address may be one)",
             "ompi_info --parsable --all | grep mpi_built_with_cuda_support:value  # false: it takes host memory only",
         ),
         (r"MPI_ERR_TRUNCATE|Message truncated", "Receive into a buffer as large as what is sent", ""),
@@ -104,10 +104,10 @@ def no_gpu_work(trace: Trace, end: ProgramEnd | None, launches_lost: int) -> NoG
     missing, which the verdict says)."""
     if len(trace.operations) or launches_lost:
         return None
-    has_started = has_started_cuda(trace.diagnostics)
+    has_started, refusal = has_started_cuda(trace.diagnostics), why_no_cuda(trace.diagnostics)
     if end is not None and end.ended == FAILED:
-        return _failed(end, has_started, trace.how_it_runs)
-    refusal, seen = why_no_cuda(trace.diagnostics), _look(trace)
+        return _failed(end, has_started, trace.how_it_runs, refusal)
+    seen = _look(trace)
     if refusal is not None and refusal.is_certain:
         return _not_recorded(refusal.because, refusal.remedy, _named(trace, refusal.command))
     if seen.inside_ns >= _INSIDE_SHARE * (trace.span_ns[1] - trace.span_ns[0]) > 0:
@@ -185,8 +185,9 @@ def _named(trace: Trace, command: str) -> str:
     return command.replace("PROGRAM", trace.how_it_runs)
 
 
-def _failed(end: ProgramEnd, has_started: bool, program: str) -> NoGpuWork:
-    """To record again comes after the mend: the same command fails again."""
+def _failed(end: ProgramEnd, has_started: bool, program: str, refusal: Refusal | None) -> NoGpuWork:
+    """To record again comes after the mend: the same command fails again. ``refusal``: why the profiler records no
+    CUDA, which is mended as well."""
     where = f" ({end.where})" if end.where and end.where not in end.words else ""
     known_ends = (
         (title.format(*match.groups()), code.format(*match.groups()).replace("PROGRAM", program), match)
@@ -198,10 +199,13 @@ def _failed(end: ProgramEnd, has_started: bool, program: str) -> NoGpuWork:
     )
     if match is not None and code.startswith("find "):  # what is not where the command has it
         program = re.sub(rf"(?<!\S)\S*\b(?={re.escape(match[1])}(?!\S))", "FOLDER/", program)
-    again = _RECORD_AGAIN.replace("PROGRAM", program)
+    record, then = _RECORD_AGAIN, f"{mend}, then record again"
+    if refusal is not None and "PROGRAM" in refusal.command:  # it says how to record
+        record, then = refusal.command, f"{mend}. {refusal.remedy}"
+    again = record.replace("PROGRAM", program)
     response = FirstResponse(
         "no_gpu_work.failed",
-        f"{mend}, then record again",
+        then,
         because="a run that failed does not show what the program is bound by",
         command=again,
         code=f"{code}\n{again}" if code else "",

@@ -723,7 +723,7 @@ def _why_unknown(summaries: Sequence[RankSummary], aligned: Aligned) -> str:
         share = units.percent(alone / waited)
         because = (
             f"for {share} of the time in collectives the reports of the ranks on the other side are missing, so that"
-            " time cannot be split into waiting and transfer"
+            " time counts as transfer, though part of it may be waiting"
         )
     return because
 
@@ -793,7 +793,9 @@ def _doubts(
     doubts = []
     if missing:
         are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
-        doubts.append(f"{units.plural(len(missing), 'rank')} {are} missing: waits for {them} count as transfer")
+        doubts.append(
+            f"{units.plural(len(missing), 'rank')} {are} missing: time spent waiting for {them} counts as transfer"
+        )
     if _replay_error(diagnosis) > _REPLAY_ERROR:
         doubts.append(f"replayed unchanged the job takes {units.duration(diagnosis.replayed_ns)}")
     if damaged := sum(summary.is_damaged for summary in summaries):
@@ -814,7 +816,7 @@ def _doubts_of_clocks(aligned: Aligned, summaries: Sequence[RankSummary]) -> Ite
         yield "the ranks' ends of the same collective differ by more than their clocks explain"
     alone, parts = sum(len(summary.meetings) for summary in summaries), len(aligned.matched.rank)
     if alone and parts < alone / 2:
-        yield f"only {parts:,} of {alone:,} calls of collectives, all ranks' together, could be matched"
+        yield f"{alone - parts:,} of {alone:,} recorded calls of collectives match no call of another rank"
 
 
 def _notes(

@@ -181,8 +181,20 @@ _ROWS = (
 OTHER = CauseInfo(
     key="other", letter=".", label="other", meaning="causes too small to show", color="#c3c9ce", ink="#1d2226"
 )
-#: What a rank of a job does besides its own work: they stand in its bars, no account holds them.
+CAUSE_INFO: dict[str, CauseInfo] = {row.key: row for row in _ROWS}
+#: What stands in the bars of a job's ranks, and in no account: communication as a rank's own work, and what a rank does
+#: besides its own work.
+OWN_COMM = CauseInfo(
+    key="own_comm",
+    letter=CAUSE_INFO["gpu_comm"].letter,
+    label="own time in communication calls",
+    meaning="the rank itself works in a communication call, and nobody is waited for",
+    color=CAUSE_INFO["gpu_comm"].color,
+    ink=CAUSE_INFO["gpu_comm"].ink,
+    hatch=CAUSE_INFO["gpu_comm"].hatch,
+)
 JOB_CAUSES = (
+    OWN_COMM,
     CauseInfo(
         key="transfer", letter="=", label="transfer", meaning="a collective moves data", color="#c9b3e6", ink="#1d2226"
     ),
@@ -195,7 +207,6 @@ JOB_CAUSES = (
         ink="#1d2226",
     ),
 )
-CAUSE_INFO: dict[str, CauseInfo] = {row.key: row for row in _ROWS}
 _EVERY = CAUSE_INFO | {row.key: row for row in JOB_CAUSES}
 
 CAUSES: tuple[Cause, ...] = tuple(Cause)
