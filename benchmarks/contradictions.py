@@ -161,7 +161,7 @@ def _sure(report: Report) -> Iterator[str]:
         left = sentences.left(report, device)
         told = sentences.outlook(device.verdict, device.window_ns, left)
         item = left.get(device.verdict.bound)
-        if item is not None and sentences.is_wide(item) and " about " in told:
+        if item is not None and item.is_wide and " about " in told:
             yield f"GPU {device.id}: one number is told of a prediction that is a range: {told}"
     is_unknown = bool(report.devices) and all(device.verdict.bound == "unknown" for device in report.devices)
     for finding in report.findings:

@@ -368,7 +368,8 @@ class Analysis:
         except OutOfBoundsError as error:
             devices = self.devices
             late = (TraceWarning("out-of-time", f"No first responses: {error.because}."),)
-        return devices, threads, laws.up_to(regions, laws.of_advice(found, regions)), late
+        claims = laws.of_advice(found, regions) + laws.of_what_lies_in(regions, devices, self.what_if)
+        return devices, threads, laws.up_to(regions, claims), late
 
     @cached_property
     def plot_data(self) -> PlotData:

@@ -89,6 +89,21 @@ def of_advice(findings: Iterable[Finding], regions: Iterable[RegionReport]) -> l
     return [Claim(change, frozenset(), ClaimedSaving(*ns), region) for change, region, ns in promises if region and ns]
 
 
+def of_what_lies_in(
+    regions: Iterable[RegionReport], devices: Sequence[DeviceReport], what_if: Iterable[WhatIf]
+) -> list[Claim]:
+    """What removing the bound everywhere saves, less what the rest of the window takes, is saved in the region. Of
+    several devices no region has a window of its own."""
+    if len(devices) != 1:
+        return []
+    (device,) = devices
+    bounds = {SCENARIO_OF_CAUSE.get(cause) for cause in (device.verdict.bound, *(device.verdict.mixed_of or ()))}
+    most_ns = max((item.most_told_ns for item in what_if if item.scenario in bounds), default=0)
+    rest_ns = device.window_ns - most_ns
+    inside = ((region.path, region.total_ns - rest_ns) for region in regions if region.path)
+    return [Claim("all", frozenset(), ClaimedSaving(0, ns), path) for path, ns in inside if ns > 0]
+
+
 def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[RegionReport, ...]:
     """Regions with what changes there save at most: no less than any claim of it and of what lies in it, no more than
     its limit. Advice tells nothing where no verdict does; and of work of the device that nothing is told of, its parts
@@ -98,7 +113,8 @@ def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[Reg
     for region in reversed(regions):
         if (ns := most[region.path]) is None:
             continue
-        ns = max(ns, *(claim.most_ns for claim in of_verdict(region.verdict)), 0)
+        verdict = region.verdict
+        ns = max(ns, *(claim.most_ns for claim in of_verdict(verdict)), *(verdict.saving_range_ns or ()), 0)
         ns = most[region.path] = min(ns, limits[region.path])
         around = _around(region, by_path)
         if around is not None and (most[around.path] is not None or around.verdict.bound not in _UNTOLD):

@@ -475,20 +475,14 @@ def _saved(item: WhatIf) -> MiddleHalf:
     return MiddleHalf(item.saved_ns, *item.saving_ns)
 
 
-def is_wide(item: WhatIf) -> bool:
-    """Whether a prediction is told as a range: one number would say more than the trace does."""
-    shortest, longest = item.ends_ns
-    return longest - shortest > WIDE * item.baseline_ns
-
-
 def predicted_length(item: WhatIf) -> str:
     """``4.12 s``, or ``4.30-10.7 s``."""
-    return units.duration_range(*item.ends_ns) if is_wide(item) else units.duration(item.predicted_ns)
+    return units.duration_range(*item.ends_ns) if item.is_wide else units.duration(item.predicted_ns)
 
 
 def predicted_change(item: WhatIf) -> str:
     """``-24 %`` of the window, by a prediction, or ``-6 to -62 %``."""
-    if not is_wide(item):
+    if not item.is_wide:
         return change(item.saved_ns, item.baseline_ns)
     return _change_of_range(item)
 
@@ -518,7 +512,7 @@ def _why_open(item: WhatIf | None) -> str:
 
 def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None, claimed_ns: int = 0) -> str:
     """``would be 10.7 s (-6.4 %)``, ``would be 4.3-10.7 s (-6.4 to -62 %)``."""
-    if item is not None and (is_wide(item) or claimed_ns > max(saving_ns, 0)):
+    if item is not None and (item.is_wide or claimed_ns > max(saving_ns, 0)):
         return f"would be {units.duration_range(*item.ends_ns)} ({_change_of_range(item)})"
     if saving_ns <= 0:
         return "would be as long"

@@ -225,11 +225,7 @@ class _Regions(Struct, frozen=True):
         if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
             told.append("? after a bound: uncertain.")
         folded = "* stands for any number." if any(" *" in row.label or "_*" in row.label for row in rows) else ""
-        saves = (
-            "SAVES UP TO: without the cause in BOUND BY, or by a finding there."
-            if any(row.saves for row in rows)
-            else ""
-        )
+        saves = "SAVES UP TO: the most that one change there would save." if any(row.saves for row in rows) else ""
         mean = view.on_the_host(self.report, rows)
         notes = (*told, folded, selection.share_of, mean, saves, view.not_by_size(rows))
         told = [" ".join(filter(None, notes)), view.uneven(rows)]

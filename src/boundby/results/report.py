@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from boundby.model.causes import BOUNDS
 from boundby.model.open_kinds import KINDS
-from boundby.model.scale import HANDFUL, NEARLY_ALL
+from boundby.model.scale import HANDFUL, NEARLY_ALL, SMALL
 from boundby.results.saved import (
     JSON_ONLY,
     LATER,
@@ -964,8 +964,9 @@ class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
     most_saved_ns: Annotated[
         Natural | None,
         JSON_ONLY,
-        "The most that removing one cause there would save, of the program as it ran or once its waits are gone, or in"
-        " a region below it; no less than what findings promise there; null where nothing can be told.",
+        "The most that removing one cause there, or in a region below it, would save, as the program ran or without its"
+        " waits; no less than what findings promise there, nor than what removing the bound everywhere saves,"
+        " less the time outside of it; null where nothing can be told.",
     ] = None
 
     @property
@@ -1118,6 +1119,17 @@ class WhatIf(Struct, frozen=True):
         """What it saves at least and at most."""
         shortest_ns, longest_ns = self.ends_ns
         return self.baseline_ns - longest_ns, self.baseline_ns - shortest_ns
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is told as a range: one number would say more than the trace does."""
+        shortest_ns, longest_ns = self.ends_ns
+        return longest_ns - shortest_ns > SMALL * self.baseline_ns
+
+    @property
+    def most_told_ns(self) -> int:
+        """What it saves at most, as it is told."""
+        return self.saving_ns[1] if self.is_wide else self.saved_ns
 
 
 class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
