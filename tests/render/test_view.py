@@ -188,14 +188,16 @@ def test_time_that_is_not_on_record_is_not_called_idle() -> None:
     assert accounts(replace(base, devices=(replace(device, coverage=coverage),)))[0].exposed == ""
 
 
-def test_the_header_says_what_is_not_on_record_and_where_the_record_begins() -> None:
+def test_the_header_says_what_is_not_on_record_and_what_instants_count_from() -> None:
     base = reports.sample()
     (device,) = base.devices
     around = replace(device, startup_ns=device.window_ns, shutdown_ns=0)
     assert sentences.window(replace(base, devices=(around,))).endswith(f"{units.duration(device.window_ns)} before")
     late = replace(around.window, start_ns=3 * device.window_ns, end_ns=4 * device.window_ns)
-    told = sentences.window(replace(base, devices=(replace(around, window=late),)))
-    assert told.endswith(f"; the record begins at {units.duration(2 * device.window_ns)}")
+    late_report = replace(base, devices=(replace(around, window=late),))
+    begins = f"{units.duration(2 * device.window_ns)} before its first event"
+    assert sentences.circumstances(late_report)[-1].endswith(begins)
+    assert begins not in " ".join(sentences.circumstances(late_report, names_instants=False))
     lacking = replace(around, coverage=replace(device.coverage, unrecorded_ns=device.window_ns // 5))
     told = sentences.window(replace(base, devices=(lacking,)))
     assert f"(50 %), {units.duration(device.window_ns // 5)} of it not on record; " in told

@@ -399,8 +399,8 @@ def saves_of(response: FirstResponse, window_ns: int) -> str:
     return saves and (row.saves(saves) if row is not None else f"saves {saves}")
 
 
-#: In the place of a saving, for a remedy that saves another run.
-NONE_IN_THIS_RUN = "none in this run"
+#: In the place of a saving: of a remedy that saves another run, and where no number can be told.
+NONE_IN_THIS_RUN, UNKNOWN = "none in this run", "not known"
 
 
 def saves_elsewhere(remedy: str) -> bool:
@@ -542,7 +542,8 @@ def shared(report: Report, device: DeviceReport) -> str:
 
 
 def phases(device: DeviceReport) -> str:
-    """``The bound changes 1.40 s into the window: sync bound before, compute bound after.``; empty where none does."""
+    """``The bound changes 1.40 s into the window: sync bound before, compute bound after. ...``; empty where none
+    does."""
     if len(device.phases) < 2:
         return ""
     first, second = device.phases[0], device.phases[-1]
@@ -556,7 +557,7 @@ def phases(device: DeviceReport) -> str:
         return f"The program is not of one piece: {first_bound} in {parts} (which meet {at}), but not over the whole."
     if is_half:  # it may change anywhere in them
         return f"The bound changes: {first_bound} in the first half (until {at}), {other} in the second."
-    return f"The bound changes {at}: {first_bound} before, {other} after ({then})."
+    return f"The bound changes {at}: {first_bound} before, {other} after. To see the rest alone: {then}"
 
 
 def steady(device: DeviceReport, width: int | None = None, first_steps: int = 0) -> str:
@@ -669,8 +670,9 @@ def command(report: Report, *options: str) -> str:
     return clean(shlex.join([*words, *options]))
 
 
-def circumstances(report: Report) -> tuple[str, ...]:
-    """File, what part of it, GPU, nsys version and window, each a short phrase."""
+def circumstances(report: Report, *, names_instants: bool = True) -> tuple[str, ...]:
+    """File, what part of it, GPU, nsys version and window, each a short phrase. ``names_instants``: of the recording
+    below them; then what they count from."""
     parts = [file_name(report.trace.path)] if report.trace.command else []
     parts += ["only the last part of the report (--max-memory)"] if report.trace.is_part else []
     parts += gpus([device.name or "GPU of unrecorded name" for device in report.devices]) or [_no_gpus(report)]
@@ -681,7 +683,21 @@ def circumstances(report: Report) -> tuple[str, ...]:
     parts.append(window(report))
     if report.analysis.region_glob:
         parts.append(f"regions {clean(report.analysis.region_glob)}")
+    parts.append(instants_count_from(report) if names_instants else "")
     return tuple(part for part in parts if part)
+
+
+def instants_count_from(report: Report) -> str:
+    """``instants (--window) count from the start of the recording, 207 ms before its first event``; empty where these
+    two are the same to a reader."""
+    if not report.devices:
+        return ""
+    longest, _, run_ns = _on_record(report)
+    begins_ns = longest.window.start_ns + longest.clock_shift_ns - longest.startup_ns
+    if begins_ns < WORTH_NAMING * run_ns:
+        return ""
+    first = units.duration(begins_ns)
+    return f"instants (--window) count from the start of the recording, {first} before its first event"
 
 
 def gpus(names: Sequence[str]) -> list[str]:
@@ -719,10 +735,8 @@ def window(report: Report) -> str:
         text = f"analysed {text} of {run} ({_finely(longest.window_ns / run_ns)})"
     elif not lacks:
         text += f"{'' if text.endswith(',') else ','} all that was recorded"
-    begins_ns = longest.window.start_ns + longest.clock_shift_ns - longest.startup_ns
-    begins = f"the record begins at {units.duration(begins_ns)}" if begins_ns >= SMALL * run_ns else ""
     text = ", ".join(filter(None, (text, lacking)))
-    return "; ".join(filter(None, (text, ", ".join(outside), begins)))
+    return "; ".join(filter(None, (text, ", ".join(outside))))
 
 
 def _around_window(longest: DeviceReport, around: Mapping[str, int], run_ns: int, *, is_whole: bool) -> list[str]:
@@ -921,10 +935,12 @@ def worst_instances(examples: Sequence[Example]) -> str:
 WORTH_TELLING = NEGLIGIBLE
 
 
-def nothing_found(report: Report, *, is_told_above: bool = False) -> str:
+def nothing_found(report: Report, *, is_told_above: bool = False, notes: int | None = None) -> str:
     """``No finding: none of 40 checks knows a change that would save 1 % of the time.``; empty where something was
-    found, or nobody looked. ``is_told_above``: something stands on top of the screen, and all that was found."""
-    findings_count, notes = (count_findings(report, notes=is_note) for is_note in (False, True))
+    found, or nobody looked. ``is_told_above``: something stands on top of the screen, and all that was found.
+    ``notes``: so many follow, where others are told elsewhere."""
+    findings_count = count_findings(report, notes=False)
+    notes = count_findings(report, notes=True) if notes is None else notes
     if not report.analysis.rules_checked or (findings_count and not is_told_above):
         return ""
     glob = report.analysis.region_glob
@@ -980,6 +996,9 @@ def could_not_check(items: Sequence[NotChecked], *, every: bool = False) -> list
 # What a report does not hold, what that costs, and the nsys flag that would have captured it.
 
 
+NVTX_RANGES = "NVTX ranges"
+
+
 class NotCaptured(Struct, frozen=True):
     kind: str
     cost: str  # what cannot be told without it
@@ -1022,7 +1041,7 @@ def _not_in_nsys_report(report: Report) -> Iterator[NotCaptured]:
     yield from _not_of_cuda(captured, why)
     if not captured.nvtx:
         cost, flag = "which part of the program the time belongs to", "-t nvtx (and annotate)"
-        yield NotCaptured("NVTX ranges", cost, flag, why.get("nvtx", ""))
+        yield NotCaptured(NVTX_RANGES, cost, flag, why.get("nvtx", ""))
     if not captured.osrt:
         cost = "what a sleeping host waits for: file, lock, worker"
         yield NotCaptured("OS runtime calls", cost, "-t osrt", why.get("osrt", ""))
@@ -1056,7 +1075,7 @@ def _not_of_cuda(captured: Captured, why: Mapping[str, str]) -> Iterator[NotCapt
 
 
 def _not_in_pytorch_trace(report: Report) -> Iterator[NotCaptured]:
-    """What a trace of PyTorch's profiler lacks; it never records the operating system."""
+    """What a trace of PyTorch's profiler lacks; it never records what the operating system does."""
     captured = report.trace.captured
     if not captured.kernels:
         yield NotCaptured("kernels", "anything about the GPU: the account is the host's", _ACTIVITIES)
@@ -1070,10 +1089,14 @@ def _not_in_pytorch_trace(report: Report) -> Iterator[NotCaptured]:
             "sizes of inputs", "floating-point work and bytes: how near the peak it is", "record_shapes=True"
         )
     if not captured.memory:
-        yield NotCaptured("allocations", "memory over time, and what holds it at the peak", "profile_memory=True")
+        yield NotCaptured(
+            "memory over time", "how much is allocated when, and what holds it at the peak", "profile_memory=True"
+        )
     cost = "sleep against work in detail, other processes, what lies before and after the active steps"
     is_of_amd = any(gpu.name.startswith("AMD") for gpu in report.trace.gpus)
-    yield NotCaptured("operating system", cost, "none" if is_of_amd else "none: capture with nsys, by boundby profile")
+    yield NotCaptured(
+        "OS calls and CPU scheduling", cost, "none" if is_of_amd else "none: capture with nsys, by boundby profile"
+    )
 
 
 _ACTIVITIES = "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"

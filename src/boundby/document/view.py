@@ -5,7 +5,7 @@ Files for programs hold all regions; tables for people those worth a row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from boundby.document import measurements, sentences
 from boundby.document.blocks import FOLD_BELOW, First, Segment, clean, part_name, segments
 from boundby.model import units
-from boundby.model.causes import HOST_MEANING, LETTER
+from boundby.model.causes import CAUSE_KEYS, HOST_MEANING, LETTER, NOUN, SHORT_LABEL
 from boundby.model.scale import (
     A_FEW_LINES,
     HABIT,
@@ -371,15 +371,19 @@ class Row(Struct, frozen=True):
     @property
     def bound(self) -> str:
         """``sync``, with a question mark where the confidence is low."""
-        verdict = self.region.verdict
-        is_open = verdict.confidence == "low" and not verdict.why_not
-        return sentences.bound_word(verdict) + ("?" if is_open else "") if self.is_judged else ""
+        return sentences.bound_word(self.region.verdict) + "?" * self.is_uncertain if self.is_judged else ""
+
+    @property
+    def is_uncertain(self) -> bool:
+        return self.is_judged and self.region.verdict.confidence == "low" and not self.has_no_verdict
 
     @property
     def saves(self) -> str:
-        saving = self.region.max_saving_ns
-        is_told = saving is not None and self.is_judged and not (self.is_paced or self.has_no_verdict)
-        return units.duration(saving or 0) if is_told else ""
+        """A time; ``not known`` of a region whose cause could be removed; empty where there is nothing to remove."""
+        if self.is_paced or self.has_no_verdict:
+            return ""
+        saving_ns, is_of_cause = self.region.max_saving_ns, self.region.verdict.bound in NOUN
+        return units.duration(saving_ns) if saving_ns is not None else sentences.UNKNOWN if is_of_cause else ""
 
     @property
     def has_account(self) -> bool:
@@ -437,6 +441,24 @@ class Selection(Struct, frozen=True):
         )
 
 
+def uncertain(rows: Sequence[Row]) -> str:
+    """What a question mark after a bound means, with what leaves most open of the largest such region; empty where none
+    has one."""
+    row = max((row for row in rows if row.is_uncertain), key=lambda row: row.share, default=None)
+    if row is None:
+        return ""
+    doubt = max(reversed(row.region.verdict.uncertainties), key=lambda doubt: doubt.steps, default=None)
+    why = f" ({row.label}: {clean(doubt.sentence).rstrip('.')})" if doubt is not None else ""
+    return f"? after a bound: uncertain{why}."
+
+
+def also_in_bars(drawn: Iterable[str], named: Iterable[str]) -> str:
+    """``Also in the bars: b blocked; w launched, not started.``: causes drawn that no legend above names; empty without
+    any."""
+    others = sorted({*drawn} - {*named}, key=CAUSE_KEYS.index)
+    return f"Also in the bars: {'; '.join(f'{LETTER[key]} {SHORT_LABEL[key]}' for key in others)}." if others else ""
+
+
 def not_by_size(rows: Sequence[Row]) -> str:
     """Why a region is bound by another cause than its bar is full of; empty where none is."""
     judged = (row for row in rows if row.letter)
@@ -469,7 +491,7 @@ def on_the_host(report: Report, rows: Sequence[Row]) -> str:
         gpu_ns, host_ns = sentences.each_ns(row.region), row.region.host.mean_ns
         if abs(gpu_ns - host_ns) > NOTABLE * max(gpu_ns, host_ns):
             mean = units.duration(round(host_ns))
-            return f"MEAN TIME: the GPU's; on the host, {row.label} takes {mean}."
+            return f"MEAN TIME: GPU time, busy or idle; on the host, {row.label} takes {mean}."
     return ""
 
 
@@ -592,6 +614,8 @@ def _row(region: RegionReport, outer: Row | None) -> Row:
     start, around = (len(outer.region.path), outer.region.domain) if outer else (0, "")
     # PyTorch's engine wraps each backward operator in a range of its own: what tells them apart comes first.
     label = "/".join(part_name(part).replace(_ENGINE, "backward: ") for part in region.path[start:])
+    if outer is not None and label == part_name(outer.region.path[-1]):
+        label = f"{label} (inner)"
     if _domain(region.domain) != _domain(around):
         label = f"{label} (found)" if region.found else f"{label} [{_domain(region.domain)}]"
     return Row(region, outer.depth + 1 if outer else 0, label, region.share, region.time)

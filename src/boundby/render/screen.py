@@ -14,7 +14,7 @@ from rich.text import Text
 
 from boundby.document import pattern_cards, sentences, view
 from boundby.document.blocks import clean, part_name, region_name
-from boundby.document.sentences import not_captured
+from boundby.document.sentences import NVTX_RANGES, not_captured
 from boundby.document.view import Row, ShownAccount
 from boundby.model import units
 from boundby.model.late import expression
@@ -35,8 +35,10 @@ from boundby.render.face import (
     pad,
 )
 from boundby.results.report import CONFIDENCES, Finding, FirstResponse, RegionReport, Report
+from boundby.trace.vocabulary.range_names import is_folded
 
 _CLAIM = expression(r"(?:[^:;(]|\([^)]*\))+(?=[:;] )")  # what a sentence says before it proves it
+_INSTANT = expression(r"--window \d")
 MOST_LINES = TABLE  # of 100 columns: a terminal of usual height
 MOST_FINDINGS = A_FEW_LINES
 MOST_ENDED = LIST  # of how a program ended: the sentence, its own lines, when
@@ -48,6 +50,7 @@ TWO_COLUMNS = LINE  # cells from which kernels and calls stand side by side
 CALLS_DECIDE = SMALL  # of the window in API calls or waits: then calls are shown beside kernels
 
 _NOTE = Text("  note  ")
+_NO_NVTX = "trace-no-nvtx"  # the note that says what the line in the place of regions, or their legend, says
 
 
 class ScreenOptions(Struct, frozen=True):
@@ -69,13 +72,14 @@ def render(
     """At most `MOST_LINES` lines (more only where more rows were asked for, or on a narrow terminal)."""
     face = Face(max(width, MIN_WIDTH), color_system, unicode)
     above = [_head(report, face), *_accounts(report, face)]
-    tops, last, regions = _tops(report, face, options), _last(report, face), _Regions.of(report, face, options)
-    least = _height([*above, last, tops[: 1 + A_FEW_LINES]]) + regions.least + 1
+    tops, last, regions = _tops(report, face, options), _last(report, face, above), _Regions.of(report, face, options)
+    wanted = regions.least(A_FEW_LINES)
+    least = _height([*above, last, tops[: 1 + A_FEW_LINES]]) + wanted + 1
     below = [_findings(report, face, options, _room(MOST_LINES, face) - least), tops, last]
-    taken = _height([*above, *below]) + regions.least + 1
+    taken = _height([*above, *below]) + wanted + 1
     if not options.top:  # names with least time give way
         below[1] = tops[: max(len(tops) - max(taken - MOST_LINES - 1, 0), 1 + 1)]
-    room = min(max(MOST_LINES - _height([*above, *below]), regions.least), MOST_ROWS + 2)
+    room = min(max(MOST_LINES - _height([*above, *below]), regions.least(1)), MOST_ROWS + 2)
     cards = [] if report.analysis.region_glob is None else _cards(report, face)
     return face.text([*above, regions.lines(room), *cards, *below])
 
@@ -95,7 +99,7 @@ def _head(report: Report, face: Face) -> list[Text]:
     title = face.line((face.fit(sentences.what_ran(report), face.width), STRONG))
     lines = [
         part
-        for fact in sentences.circumstances(report)
+        for fact in sentences.circumstances(report, names_instants=False)
         for part in ([fact] if len(fact) <= face.width - 2 else fact.split("; "))
     ]
     facts = [face.line((face.fit(fact, face.width - 2), DIM)) for fact in lines]
@@ -189,16 +193,14 @@ class _Regions(Struct, frozen=True):
         notes: list[Text] = []
         if any(row.region.found for row in selection.rows):
             notes = face.wrapped(
-                "(found): boundby found this region by what repeats; the program does not name it.", style=DIM
+                "(found): named by boundby, not by the program. An iteration repeats; a phase is a part of the run.",
+                style=DIM,
             )
         return cls(report, face, options, selection, tuple(notes))
 
-    @property
-    def least(self) -> int:
-        """No fewer lines: a heading, a few rows, how many are left, and the notes."""
-        if self.selection is None:
-            return len(self.lines(0))
-        return 2 + min(A_FEW_LINES, len(self.selection.rows)) + len(self.notes)
+    def least(self, rows: int) -> int:
+        """No fewer lines: a heading, so many rows, and what is to be said of these."""
+        return len(self.lines(0) if self.selection is None else self._rows(self.selection, rows))
 
     def lines(self, room: int) -> list[Text]:
         """``room``: lines, heading and notes included."""
@@ -222,10 +224,11 @@ class _Regions(Struct, frozen=True):
         lines += [face.line(parts.region_label(row, name, face), "  ", face.row(columns, row)) for row in rows]
         left = sum(1 for region in self.report.regions if region.path) - sum(row.is_judged for row in rows)
         told = [f"{units.plural(left, 'more region')}: --full, or --top N."] if left else []
-        if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
-            told.append("? after a bound: uncertain.")
-        folded = "* stands for any number." if any(" *" in row.label or "_*" in row.label for row in rows) else ""
-        saves = "SAVES UP TO: the most that one change there would save." if any(row.saves for row in rows) else ""
+        told.append(parts.also_in_bars(self.report, rows, columns, face))
+        told.append(view.uncertain(rows))
+        folded = "* stands for any number." if any(is_folded(row.label) for row in rows) else ""
+        has_saving = any(map(parts.has_saving, rows))
+        saves = "SAVES UP TO: the most that one change there would save." if has_saving else ""
         mean = view.on_the_host(self.report, rows)
         notes = (*told, folded, selection.share_of, mean, saves, view.not_by_size(rows))
         told = [" ".join(filter(None, notes)), view.uneven(rows)]
@@ -267,12 +270,13 @@ def _telling(rows: Sequence[Row]) -> list[Row]:
 
 
 def _without_twins(rows: Sequence[Row]) -> list[Row]:
-    """Without an operator's inner twins: one call each, all of its time."""
+    """Without inner twins of an operator or a library's range: one call each, all of its time."""
     kept: list[Row] = []
     for row in rows:
         above = kept[-1] if kept and kept[-1].depth < row.depth else None
         same = above is not None and (row.region.instances, row.bound) == (above.region.instances, above.bound)
-        if above is not None and same and "::" in row.label and row.share >= TWIN * above.share:
+        is_library = "::" in row.label or bool(row.region.domain)
+        if above is not None and same and is_library and row.share >= TWIN * above.share:
             continue
         kept.append(row)
     return kept
@@ -302,7 +306,11 @@ def _findings(report: Report, face: Face, options: ScreenOptions, room: int) -> 
     worth = _not_told(report, above)
     shown = worth[: options.top or MOST_FINDINGS]
     if not shown:
-        return face.wrapped(sentences.nothing_found(report, is_told_above=bool(above))) + _notes(report, face)
+        notes = _notes(report, above)
+        lines = face.wrapped(sentences.nothing_found(report, is_told_above=bool(above), notes=len(notes)))
+        for item in notes[:MOST_FINDINGS]:
+            lines += face.wrapped(_placed(item, clean(item.title), face), first=_NOTE)
+        return lines
     width = natural("SAVES", (parts.saves(item, above) for item in shown))
     drawn = [_finding(rank, item, width, above, face) for rank, item in enumerate(shown, 1)]
     if not options.top:
@@ -322,10 +330,11 @@ def _not_told(report: Report, above: Mapping[str, FirstResponse]) -> list[Findin
     return [item for item in worth if not any(sentences.is_told_by(response, item) for response in told)]
 
 
-def _notes(report: Report, face: Face) -> list[Text]:
-    """Where there is no finding: what was noted all the same, a line each."""
-    notes = [item for item in report.findings if item.severity == sentences.NOTE][:MOST_FINDINGS]
-    return [line for item in notes for line in face.wrapped(_placed(item, clean(item.title), face), first=_NOTE)]
+def _notes(report: Report, above: Mapping[str, FirstResponse]) -> list[Finding]:
+    """Where there is no finding: what was noted all the same, and stands nowhere else."""
+    whole = (response for response in above.values() if response.saving_ns is None)  # of which a finding is no part
+    told = {_NO_NVTX, *(response.command.removeprefix("boundby explain ") for response in whole)}
+    return [item for item in report.findings if item.severity == sentences.NOTE and item.rule not in told]
 
 
 def _finding(rank: int, item: Finding, width: int, above: Mapping[str, FirstResponse], face: Face) -> list[Text]:
@@ -373,17 +382,24 @@ def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
     return [face.line(pad(left_line, half), "    ", other) for left_line, other in zip(left, right, strict=True)]
 
 
-def _last(report: Report, face: Face) -> list[Text]:
-    """What was not captured, in one line, and where the rest is."""
+def _last(report: Report, face: Face, above: Sequence[Sequence[Text]]) -> list[Text]:
+    """What was not captured, in one line, what instants above count from, and where the rest is."""
+    is_told = not any(region.path for region in report.regions) and bool(parts.no_regions(report, face))
+    is_told = is_told and not any(warning.code == "nvtx-incompatible" for warning in report.trace.warnings)
     lacking = [
-        f"{gap.kind} ({gap.reason.partition(':')[0]})" if gap.reason else gap.kind for gap in not_captured(report)
+        f"{gap.kind} ({gap.reason.partition(':')[0]})" if gap.reason else gap.kind
+        for gap in not_captured(report)
+        if not (is_told and gap.kind == NVTX_RANGES)
     ]
     lost = [
         item
         for item in report.trace.warnings
         if item.code.startswith(("clock", "cycles", "events", "lost", "mpi", "row"))
     ]
-    texts = [f"Not captured: {', '.join(lacking)}." if lacking else ""]
+    clock = sentences.instants_count_from(report)
+    names_instants = _INSTANT.search(" ".join(line.plain for lines in above for line in lines)) is not None
+    texts = [f"{clock[0].upper()}{clock[1:]}." if clock and names_instants else ""]
+    texts.append(f"Not captured: {', '.join(lacking)}." if lacking else "")
     texts += [f"! {clean(item.message).rstrip('.')}." for item in lost[:1]]
     topic = next((sentences.topic(device.verdict) for device in report.devices), "")
     teach = f"; boundby explain {topic}" if topic else ""

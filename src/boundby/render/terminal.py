@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.text import Text
 
 from boundby.document import report_document, sentences, view
-from boundby.document.blocks import cells, clean, region_name, segments
+from boundby.document.blocks import Segment, cells, clean, region_name, segments
 from boundby.document.view import Row, ShownAccount
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
@@ -38,7 +38,6 @@ WORTH_A_LINE = SMALL  # of the window: what a reason must save to be worth a lin
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
 TIME, MEAN, MOST = "TIME BY CAUSE", "MEAN TIME", "SAVES UP TO"  # heads; a bar is no timeline
-UNKNOWN = "not known"
 HOST_TIMES = "A time in parentheses is the host's: the account holds none of that region."
 _BUSY = {cause.key for cause in BUSY_CAUSES}
 
@@ -164,25 +163,46 @@ def summary(members: Sequence[ShownAccount], face: Face) -> list[Text]:
 
 def side_by_side(members: Sequence[ShownAccount], face: Face) -> list[Text]:
     """One bar an account, all of one width, so that they compare; nothing where nothing is known of any."""
+    columns = _columns_of_members(members, face)
+    if not columns:
+        return []
+    lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
+    shown = _drawn((account.parts for account in members), columns)
+    return lines + face.flow(face.cause(key) for key in (*CAUSE_KEYS, OTHER.key) if key in shown)
+
+
+def _columns_of_members(members: Sequence[ShownAccount], face: Face) -> list[FaceColumn]:
     if not any(account.has_account for account in members):
         return []
     name = min(max(len(account.name) for account in members), face.width // 3)
     bound = natural("BOUND BY", (account.bound for account in members))
     verdict = (
         FaceColumn("BOUND BY", bound, lambda account, _: account.bound, tells=_has_verdict),
-        FaceColumn(MOST, len(MOST), lambda account, _: account.saves, right=True, tells=_has_saving),
+        FaceColumn(MOST, len(MOST), lambda account, _: account.saves, right=True, tells=has_saving),
     )
     beside = telling(verdict, members) if members[0].lead is None else []
     bar = face.width - name - len(GAP) - sum(column.width + len(GAP) for column in beside)
-    columns = [
+    return [
         FaceColumn("", name, lambda account, width: face.fit(account.name, width)),
         FaceColumn(TIME, max(bar, to_terminal.LEAST_BAR), lambda account, width: face.bar(account.parts, width)),
         *beside,
     ]
-    lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
-    lengths = ((account.parts, cells(account.parts, columns[1].width)) for account in members)
-    shown = {part.cause for parts, taken in lengths for part, cell in zip(parts, taken, strict=True) if cell}
-    return lines + face.flow(face.cause(key) for key in (*CAUSE_KEYS, OTHER.key) if key in shown)
+
+
+def _drawn(bars: Iterable[Sequence[Segment]], columns: Sequence[FaceColumn]) -> set[str]:
+    """The causes whose letters are in these bars, of one width."""
+    width = next((column.width for column in columns if column.head == TIME), 0)
+    lengths = ((parts, cells(parts, width)) for parts in bars)
+    return {part.cause for parts, taken in lengths for part, cell in zip(parts, taken, strict=True) if cell}
+
+
+def also_in_bars(report: Report, rows: Sequence[Row], columns: Sequence[FaceColumn], face: Face) -> str:
+    """What letters in the bars of regions are that no bar above them has."""
+    members = view.accounts(report)
+    above = {part.cause for account in members[:1] for part in account.parts}
+    if len(members) > 1:
+        above = _drawn((account.parts for account in members), _columns_of_members(members, face))
+    return view.also_in_bars(_drawn((segments(row.time) for row in rows), columns), above)
 
 
 def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
@@ -212,7 +232,8 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
         if (verdict.saving_ns or 0) >= WORTH_A_LINE * whole or verdict.bound in ("hidden", "mixed"):
             lines += face.wrapped(reason, indent=len(_indent(row, name)) + 2, style=DIM)
     host_times = HOST_TIMES if selection.has_host_times and any(c.head == MEAN for c in columns) else ""
-    for note in (host_times, *selection.notes):
+    letters = also_in_bars(report, selection.every_row, columns, face)
+    for note in (letters, host_times, *selection.notes):
         lines += face.wrapped(note, style=DIM)
     return lines
 
@@ -242,7 +263,7 @@ def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) ->
         FaceColumn("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
         FaceColumn(TIME, account, lambda row, width: face.bar(segments(row.time), width), goes=3, tells=_has_account),
         FaceColumn("BOUND BY", widest, lambda row, _: bound(row, face), tells=_has_verdict),
-        FaceColumn(MOST, len(MOST), lambda row, _: row.saves, right=True, goes=4, tells=_has_saving),
+        FaceColumn(MOST, len(MOST), lambda row, _: row.saves, right=True, goes=4, tells=has_saving),
     )
     return fitting(telling(columns, rows), face.width, max(min(names, 20), MIN_NAME))
 
@@ -255,8 +276,9 @@ def _has_account(row: Row) -> bool:
     return row.has_account
 
 
-def _has_saving(member: Row | ShownAccount) -> bool:
-    return _has_verdict(member) and bool(member.saves)
+def has_saving(member: Row | ShownAccount) -> bool:
+    """Whether a time stands there."""
+    return _has_verdict(member) and member.saves not in ("", sentences.UNKNOWN)
 
 
 def region_label(row: Row, name: int, face: Face) -> Text:
@@ -313,7 +335,10 @@ def heads_of_findings(title: str, width: int, face: Face) -> Text:
 def head_of_finding(rank: int, finding: Finding, width: int, above: Mapping[str, FirstResponse], face: Face) -> Text:
     """Its number, how much it matters, and what it saves."""
     number = saves(finding, above)
-    is_told = finding.saving_ns is None and number not in ("", UNKNOWN)  # how much it matters depends on that number
+    is_told = finding.saving_ns is None and number not in (
+        "",
+        sentences.UNKNOWN,
+    )  # how much it matters depends on that number
     return face.line(f"{rank:>2} ", pad("" if is_told else severity(finding, face), 10), f"{number:>{width}}  ")
 
 
@@ -326,7 +351,7 @@ def saves(finding: Finding, above: Mapping[str, FirstResponse]) -> str:
     if finding.saving_ns is not None or finding.severity == sentences.NOTE:
         return sentences.saves(finding)
     if told_by is None:
-        return UNKNOWN
+        return sentences.UNKNOWN
     return "" if told_by.saving_ns is None else sentences.saves_range(told_by.saving_ns)
 
 

@@ -163,11 +163,12 @@ _OPERATOR_DETAIL = expression(r",?\s*\b(?:seq|op_id|stashed seq|sizes|input_op_i
 # A number that stands by itself: after a separator or a letter at the end of a word, never inside an identifier
 # such as conv2d, float16, resnet50_v2 or layer1 (module names keep their numbers: they are different modules).
 _COUNTER = expression(r"(?<=[\s_#\[(:=\-/])\d+(?=$|[\s_\])}:,;/\-])|^\d+$")
-_STEP_WORD = expression(
+_STEP_WORDS = (
     r"(?<![A-Za-z])(iter|iteration|step|batch|epoch|frame|request|chunk|microbatch|sample|token|run|rep|trial|warmup)"
-    r"\d+(?![A-Za-z0-9])",
-    re.IGNORECASE,
 )
+_STEP_WORD = expression(rf"{_STEP_WORDS}\d+(?![A-Za-z0-9])", re.IGNORECASE)
+# The star that a number has folded into.
+_STAR = expression(rf"(?:^|[\s_#\[(:=\-/.]|{_STEP_WORDS})\*(?=$|[\s_\])}}:,;/\-.])", re.IGNORECASE)
 # A number, or the star that it folded into, after a word for a step; and the steps of vLLM and SGLang.
 _STEP = expression(
     r"(?:step|iter|iteration|batch)[\s_#:=\-]*(?:\d+|\*)$"
@@ -204,6 +205,11 @@ def fold_name(name: str) -> str:
     if _DOTTED_MODULE.match(folded) or _SOURCE_LINE.match(folded):
         return folded
     return _STEP_WORD.sub(r"\1*", _COUNTER.sub("*", folded)) or name
+
+
+def is_folded(name: str) -> bool:
+    """Whether a star in a range's name stands for any number."""
+    return _STAR.search(name) is not None
 
 
 def is_step(name: str) -> bool:
