@@ -30,7 +30,7 @@ from boundby.document.blocks import (
     region_name,
 )
 from boundby.document.view import ShownAccount
-from boundby.model.causes import NOUN, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, NOUN, SHORT_LABEL
 from boundby.model.late import expression
 from boundby.model.scale import GLANCE, LIST, SLIGHT
 from boundby.results.report import Card, Finding, FirstResponse, RegionReport, Report, Sign, Verdict
@@ -76,7 +76,7 @@ def sections(report: Report) -> tuple[Section, ...]:
 def by_subject(report: Report, *, is_of_regions: bool = False, links: bool = False) -> list[tuple[Section, ...]]:
     """The cards of each device (thread, where there is no GPU work; ``is_of_regions``: of none), then of each region
     that matters. ``links``: on a page that has the findings, ``#finding-1`` the first."""
-    explained = set() if report.devices else {*patterns.KEYS}  # without a GPU their words say nothing
+    explained = set() if report.devices else {*patterns.PAGES}  # without a GPU their words say nothing
     accounts = () if is_of_regions else map(_of_account, view.accounts(report)[:MOST_DEVICES])
     of_regions = (_of_region(region, report) for region in regions(report))
     every = (replace(shown, linked=report.findings if links else ()) for shown in (*accounts, *of_regions))
@@ -154,9 +154,10 @@ def _sections(shown: Shown, told: set[str], ident: str) -> Iterator[Section]:
     for card in shown.cards:
         others = {f"{other.pattern}." for other in shown.cards if other is not card}
         own = tuple(response for response in rest.responses if not response.id.startswith((*others,)))
-        parts = [Paragraph(rest.because), *_pattern(card, told), *_signs(card)]
-        parts += [*_after(card, replace(rest, responses=own)), *_not_there(card, told)]
-        told.add(card.pattern)
+        key = patterns.page_key(card.pattern, shown.verdict.waits_for)
+        parts = [Paragraph(rest.because), *_pattern(key, told), *_signs(card)]
+        parts += [*_after(key, replace(rest, responses=own)), *_not_there(key, card, told)]
+        told.add(key)
         left = tuple(
             response for response in rest.responses if response not in own
         )  # those of no pattern stand on the first card
@@ -174,11 +175,11 @@ def _title(card: Card, verdict: Verdict) -> str:
     return f"{waits[:1].upper()}{waits[1:]}" or patterns.pattern(card.pattern).title
 
 
-def _pattern(card: Card, told: set[str]) -> Iterator[object]:
+def _pattern(key: str, told: set[str]) -> Iterator[object]:
     """What is alike wherever the pattern is."""
-    if card.pattern not in told:
-        page = patterns.pattern(card.pattern)
-        yield Verbatim(page.picture, f"What {sentences.bound_phrase(card.pattern)} looks like over time", False)
+    if key not in told:
+        page = patterns.pattern(key)
+        yield Verbatim(page.picture, f"What {BOUND_LABEL.get(key, page.title)} looks like over time", False)
         for name in ("Context", "Problem"):
             yield Paragraph(_prose(page.parts[name]), word=f"{name}.")
         yield Heading(patterns.FORCES_PART, is_small=True)
@@ -198,14 +199,14 @@ def _begun(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}" if word.islower() else text
 
 
-def _after(card: Card, shown: Shown) -> Iterator[object]:
+def _after(key: str, shown: Shown) -> Iterator[object]:
     """What to do, and what bounds the program then."""
     if shown.responses:
         yield Heading("First responses", is_small=True)
         yield from _responses(shown)
     if not shown.has_gpu:
         return
-    page, next_bound = patterns.pattern(card.pattern), shown.verdict.bound_next
+    page, next_bound = patterns.pattern(key), shown.verdict.bound_next
     yield Heading(patterns.THEN_PART, is_small=True)
     yield Paragraph(shown.then)
     related = page.parts[patterns.THEN_PART].split("\n- ")
@@ -213,11 +214,11 @@ def _after(card: Card, shown: Shown) -> Iterator[object]:
     yield _list("\n- ".join(naming or related) if shown.in_full or naming else "")
 
 
-def _not_there(card: Card, told: set[str]) -> Iterator[object]:
+def _not_there(key: str, card: Card, told: set[str]) -> Iterator[object]:
     """What looks like the pattern, with what is measured here; all of it once, later only what it may be."""
     here = {lookalike.text: lookalike.here for lookalike in card.lookalikes}
-    texts = patterns.entries(card.pattern, patterns.NOT_PART)
-    if card.pattern in told:
+    texts = patterns.entries(key, patterns.NOT_PART)
+    if key in told:
         texts = tuple(text for text in texts if text in here and here[text].is_met is False)
     if texts:
         yield Heading(patterns.NOT_PART, is_small=True)

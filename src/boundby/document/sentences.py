@@ -77,7 +77,7 @@ class WaitsFor(Struct, frozen=True):
 
 WAITS_FOR = {
     "input": WaitsFor("waiting for input", "mostly for input", "input"),
-    "ranks": WaitsFor("waiting for other ranks", "mostly for other ranks", "other ranks"),
+    "ranks": WaitsFor("waiting for other ranks", "mostly for other ranks", "other ranks", "waiting for other ranks"),
     "pages": WaitsFor("bound by page migration", "mostly page faults", "page faults", "page migration"),
     "source": WaitsFor("paced by its source", "mostly for its source", "its source"),
     "fills": WaitsFor("bound by filling memory", "mostly fills", "fills"),

@@ -48,8 +48,19 @@ _BLANKS = {
     "work": "other work",
     "job": "boundby job REPORT",
 }
+#: What some verdicts wait for has a page of its own, instead of their bound's: by bound and `Verdict.waits_for`.
+_OF_WAITS = {("host_blocked", "ranks"): "other_ranks"}
 #: Verdicts and causes that no change removes have a page as well, without responses.
-PAGES: tuple[str, ...] = (*KEYS, "mixed", "unknown", "hidden", "device_wait", "profiler", "unattributed")
+PAGES: tuple[str, ...] = (
+    *KEYS,
+    *_OF_WAITS.values(),
+    "mixed",
+    "unknown",
+    "hidden",
+    "device_wait",
+    "profiler",
+    "unattributed",
+)
 #: Titles of parts that are made, and of those that stand behind them.
 SIGNS_PART, RESPONSES_PART = "Classic signs", "First responses"
 FORCES_PART, THEN_PART, NOT_PART = "Trade-offs", "What bounds it next", "False alarms"
@@ -63,7 +74,7 @@ ALIASES = {
     "host": "cpu",
     "input": "host_blocked",
     "waiting for input": "host_blocked",
-    "waiting for other ranks": "host_blocked",
+    "waiting for other ranks": "other_ranks",
     "page migration": "cpu",
     "comm": "gpu_comm",
     "imbalance": "gpu_comm",
@@ -112,6 +123,11 @@ def pattern(key: str) -> PatternPage:
         later = {name: parts.pop(name) for name in (THEN_PART, NOT_PART)}
         parts |= made | later
     return PatternPage(key, title.removeprefix("# "), picture, f"{before}{below}".strip(), parts, rows)
+
+
+def page_key(bound: str, waits_for: str) -> str:
+    """The page of a pattern of a verdict, which may say for what the host waits."""
+    return _OF_WAITS.get((bound, waits_for), bound)
 
 
 def entries(key: str, part: str) -> tuple[str, ...]:
