@@ -179,13 +179,15 @@ def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPa
     chain = WaitChain((), 0, (Link("cudaStreamSynchronize", 10, 50 * MS, 0, untold=2, untold_ns=7 * MS),))
     monkeypatch.setattr(first_responses, "wait_chain", lambda _: chain)
     of = subject()
-    context = SimpleNamespace(least_ns=MS, regions=(), saving=lambda _: (saved, saved))
+    context = SimpleNamespace(
+        least_ns=MS, regions=(), saving=lambda _: (saved, saved), timeline=SimpleNamespace(devices=(0,))
+    )
     (note,) = first_responses._harmless_waits(replace(of, context=context))
     assert (" nothing: the GPU works meanwhile" in note) is (saved == 0)
     assert ("would wait elsewhere instead, as in copies" in note) is (saved > 0)
     told = "10 cudaStreamSynchronize calls block the host for 50.0 ms"
     assert (
-        f"{told} (2 more, for copies or before memory is freed: 7.00 ms)" in note
+        f"{told}, and 2 more, for copies or before memory is freed, for 7.00 ms" in note
     )  # as tables of calls, which count these as well, can be checked against it
 
 

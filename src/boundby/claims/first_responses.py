@@ -80,7 +80,8 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
     bounds = verdict.mixed_of if verdict.bound == "mixed" and verdict.mixed_of else (verdict.bound,)
     described = [bound for bound in bounds if bound in patterns.KEYS]
     made = tuple(_of_bounds(subject, described))
-    notes = () if is_part else (*_harmless_waits(subject), *_mistimed(subject))
+    # Of the whole program: they stand with the first device alone.
+    notes = () if is_part or subject.device > 0 else (*_harmless_waits(subject), *_mistimed(subject))
     part, is_of_host = subject.part, not subject.context.timeline.devices
     if isinstance(part, RegionReport) and is_of_host:
         return tuple(card_of_host(bound, part) for bound in described), made
@@ -325,16 +326,18 @@ def _see_into_graphs(subject: Subject) -> FirstResponse:
 def _harmless_waits(subject: Subject) -> Iterator[str]:
     """Waits that cost nothing."""
     chain, saved = wait_chain(subject.context), subject.context.saving(("sync",)) or (0, 0)
+    of_all = " (of all GPUs together)" if len(subject.context.timeline.devices) > 1 else ""
     for link in chain.harmless[:2]:
-        does, costs = ("block", "cost") if link.waits > 1 else ("blocks", "costs")
-        held = f"{plural(link.waits, f'{link.name} call')} {does} the host for {duration(link.held_ns)}"
+        does = "block" if link.waits > 1 else "blocks"
+        held = f"{plural(link.waits, f'{link.name} call')}{of_all} {does} the host for {duration(link.held_ns)}"
         if link.untold_ns:
-            held += f" ({link.untold} more, for copies or before memory is freed: {duration(link.untold_ns)})"
+            held += f", and {link.untold} more, for copies or before memory is freed, for {duration(link.untold_ns)}"
         if not chain.links and sum(saved) >= 2 * subject.context.least_ns:  # copies hold the host instead
             elsewhere = "the program would wait elsewhere instead, as in copies"
             yield f"{held}. Removing only these waits saves nothing: {elsewhere}"
             break
-        yield f"{held} and {costs} nothing: the GPU works meanwhile, and removing only these waits saves nothing"
+        free = f"{'They cost' if does == 'block' or link.untold_ns else 'It costs'} nothing"
+        yield f"{held}. {free}: the GPU works meanwhile, and removing only these waits saves nothing"
 
 
 def _mistimed(subject: Subject) -> Iterator[str]:

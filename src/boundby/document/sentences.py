@@ -756,14 +756,13 @@ def _on_record(report: Report) -> tuple[DeviceReport, Mapping[str, int], int]:
 
 
 def elsewhere(report: Report) -> str:
-    """``The analysed part is 0.4 % of what is on record: --window all has the 38.3 s after it, too.``; empty where it
+    """``Only 0.4 % of what is on record is analysed; --window all analyses all of it.``; empty where it
     is more than a small part, or chosen by the user."""
-    longest, around, run_ns = _on_record(report)
+    longest, _, run_ns = _on_record(report)
     if report.analysis.window != "gpu" or report.trace.source == PYTORCH or longest.window_ns > NOTABLE * run_ns:
         return ""
-    where, share = max(around, key=lambda side: around[side]), _finely(longest.window_ns / run_ns)
-    all_of_it = f"--window all has the {units.duration(around[where])} {where} it, too"
-    return f"The analysed part is {share} of what is on record: {all_of_it}."
+    share = _finely(longest.window_ns / run_ns)
+    return f"Only {share} of what is on record is analysed; --window all analyses all of it."
 
 
 def _finely(share: float) -> str:

@@ -249,7 +249,12 @@ def accounts(report: Report) -> tuple[ShownAccount, ...]:
                     "" if device.steady else sentences.phases(device),
                 )
             ),
-            outside=" ".join(_filled(sentences.elsewhere(report), sentences.shared(report, device))),
+            outside=" ".join(
+                _filled(
+                    sentences.elsewhere(report) if device is report.devices[0] else "",
+                    sentences.shared(report, device),
+                )
+            ),
             device=device,
             first_steps=_first_steps(report, device),
             checklist=device.checklist,
