@@ -23,7 +23,7 @@ from boundby.plot_data import build_plot_data
 from boundby.render import page
 from boundby.render.html import fragment
 from boundby.render.page import FOLDER
-from boundby.render.page.content import evidence, evidence_label
+from boundby.render.page.evidence_words import evidence, evidence_label
 from boundby.results.plot_data import PlotData
 from boundby.results.report import AnalysisSummary, Report
 from boundby.trace.facts import PYTORCH
@@ -283,9 +283,9 @@ def test_evidence_reads_as_people_write(key: str, value: object, expected: str) 
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        ("slept_on_ns", "waited in"),
-        ("share_of_window_fraction", "share of window"),
-        ("host_asleep_fraction", "host asleep"),
+        ("slept_on_ns", "what the host slept on"),
+        ("share_of_window_fraction", "share of the window"),
+        ("host_asleep_fraction", "of this time, host asleep"),
     ],
 )
 def test_evidence_is_named_in_words(key: str, expected: str) -> None:
@@ -294,7 +294,7 @@ def test_evidence_is_named_in_words(key: str, expected: str) -> None:
 
 def test_where_no_gpu_idles_evidence_is_of_threads() -> None:
     labels = [evidence_label(key, has_gpu=False) for key in ("idle_ns", "share_of_window_fraction", "slept_on_ns")]
-    assert labels == ["time", "share of all threads' time", "waited in"]
+    assert labels == ["time", "share of all threads' time", "what the host slept on"]
 
 
 def repeated(trace: Trace, times: int, period_ns: int) -> Trace:

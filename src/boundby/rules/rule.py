@@ -155,7 +155,7 @@ class Rule(Struct, frozen=True, dict=True):
     @property
     def disproof(self) -> str:
         """What would prove a finding of this rule wrong: one line."""
-        return " ".join(self.section("What would prove it wrong").split())
+        return _PAGE_LINK.sub(r"\1", " ".join(self.section("What would prove it wrong").split()))
 
 
 _PAGE_LINK = expression(r"\[([a-z0-9-]+)\]\(\1\.md\)")

@@ -124,7 +124,8 @@ def _of_place(context: RuleContext, place: Place, waiting_ns: int, asleep_fracti
     if asleep_fraction is not None:
         shared["host_asleep_fraction"] = round(asleep_fraction, 3)
     if place.parts:
-        shared["places"] = [f"{_where(context, part)}: {times(part)}" for part in place.parts]
+        length = times if place.times > 1 else lambda part: duration(part.total_ns)
+        shared["places"] = [f"{_where(context, part)}: {length(part)}" for part in place.parts]
     return shared
 
 
@@ -285,7 +286,8 @@ def _around(context: RuleContext, regions: list[int]) -> int:
 
 def where_and_when(context: RuleContext, place: Place) -> str:
     """``, for 212 ms in one stretch``, `` between LOAD and FIT, for 212 ms in one stretch``, or of several places
-    ``, for 617 ms in 2 places (600 ms in LOAD, 17.0 ms in FIT)``."""
+    ``, for 617 ms in 2 places (600 ms in LOAD, 17.0 ms in FIT)``; of one stretch over several ``in one stretch (...)``.
+    """
     if not place.parts:
         between = neighbours(context, place.rows) if place.region == ROOT else ""
         threads = len(host_pieces(context).threads_of(place.rows))
@@ -295,6 +297,8 @@ def where_and_when(context: RuleContext, place: Place) -> str:
     shown = even[:MOST_NAMED]
     named = [f"{duration(part.total_ns)} {_where(context, part)}" for part in shown]
     number = f"{len(even)} places" if len(even) == len(place.parts) else "several places"
+    if place.times == 1:
+        number = "one stretch"
     rest_ns = sum(part.total_ns for part in place.parts) - sum(part.total_ns for part in shown)
     named += [f"{duration(rest_ns)} elsewhere"] if rest_ns else []
     return f", for {duration(place.total_ns)} in {number} ({', '.join(named)})"
