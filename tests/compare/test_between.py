@@ -288,6 +288,15 @@ def test_new_is_only_what_costs_more_than_before() -> None:
     assert findings_summary(found) == "1 new, 1 now visible"
 
 
+def test_a_late_start_that_both_runs_have_is_not_new() -> None:
+    base = pairs.made_of(pairs.region("step"))
+    late = replace(reports.sample().findings[0], rule="late-start", region=None, evidence={"startup_ns": 1_000})
+    for startup_ns, is_alike in ((900, True), (100, False)):
+        before = replace(base, devices=(replace(base.devices[0], startup_ns=startup_ns),))
+        [item] = compare(before, replace(base, findings=(late,))).findings
+        assert (item.status, item.is_cost_alike) == ("new", is_alike)
+
+
 def test_what_costs_the_same_and_would_save_more_is_no_worse() -> None:
     was = replace(reports.sample().findings[0], saving_ns=(10, 100), evidence={"total_ns": 500})
     base = pairs.made_of(pairs.region("step"))
@@ -295,7 +304,7 @@ def test_what_costs_the_same_and_would_save_more_is_no_worse() -> None:
     before, after = (replace(base, findings=(one,)) for one in (was, replace(was, saving_ns=(30, 300))))
     [item] = compare(before, after).findings
     assert (item.trend, item.is_cost_alike) == (None, True)
-    assert finding_figures(item).endswith("more of that can be saved now")
+    assert "costs about as much as before" in to_terminal.render(document(compare(before, after)), width=200)
 
 
 def test_programs_that_share_nothing_did_not_change() -> None:
@@ -466,8 +475,8 @@ def test_mean_and_median_of_opposite_signs_say_why() -> None:
     odd = [row for row in rows if row.below]
     assert [(row.state[0], row.typical[0]) for row in odd] == [("-", "+")]
     assert odd[0].below == (
-        "the median rose and the mean fell: slow instances weigh less (mean 2.3 times the median before, "
-        "1.1 times after)"
+        "the median rose while the mean fell: fewer instances are very slow (the mean was 2.3 times the median, "
+        "and is 1.1 times)"
     )
     told = {
         row.typical.startswith("host ")

@@ -473,6 +473,9 @@ def _was_as_costly(before: Report, after: Report, finding: Finding, now: Mapping
     """Whether a new finding's cause took about as long before in its place (else in the place around it that both
     runs have, else in all windows): it is seen now since other time is gone. Where there is none of that cause, all
     time of the region is what counts."""
+    if isinstance(startup_ns := finding.evidence.get("startup_ns"), int):  # no part of a window
+        was_ns = max((device.startup_ns for device in before.devices), default=0)
+        return startup_ns <= SAME_AT_MOST * was_ns
     path = _folded(finding.region) or ()
     around = (now.get(path[:size]) for size in range(len(path), 0, -1))
     change = next((item for item in around if item is not None and item.before is not None), None)

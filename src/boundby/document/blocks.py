@@ -51,8 +51,10 @@ def shorten(text: str, width: int, ellipsis: str = "...") -> str:
     keep = width - len(ellipsis)
     if keep < 2:
         return chop_cells(text, width)[0] if width > 0 else ""
-    tail = chop_cells(text[::-1], keep // 2)[0][::-1]
-    return f"{chop_cells(text, keep - keep // 2)[0]}{ellipsis}{tail}"
+    head, tail = chop_cells(text, keep - keep // 2)[0], chop_cells(text[::-1], keep // 2)[0][::-1]
+    if tail.endswith(")") and head.count("(") + tail.count("(") < tail.count(")"):  # what it closes is left out
+        return shorten(text[:-1], width, ellipsis)
+    return f"{head}{ellipsis}{tail}"
 
 
 def file_name(path: str) -> str:

@@ -51,6 +51,7 @@ from boundby.results.comparison import (
     Side,
     Significance,
 )
+from boundby.results.report import Finding
 from boundby.rules import remedies
 
 MIN_SHARE = NEGLIGIBLE  # of either run: regions and causes below it are left out of tables for people
@@ -74,10 +75,14 @@ _FIGURE = expression(
 )
 
 MOST_FINDINGS, MOST_PREDICTIONS = GLANCE, LIST  # in texts, where none are asked for by number
-_LEGEND = (
-    "Before, after, change: mean time of one instance; in parentheses its time on the host, where it has no part of "
-    "the times above. Median change: of the median instance (95 % interval), by its time on the GPU, or on the host "
-    'where "host" stands.'
+_MEANS = "Before, after, change: mean time of one instance"
+_OF_HOST = "; in parentheses on the host, of a region without GPU time of its own"
+_MEDIANS = (
+    'Median change: of the median instance (95 % interval), by its time on the GPU, or on the host where "host" stands.'
+)
+_COSTS_THE_SAME = (
+    "What is still there and would save more than before costs about as much as before: other time is gone, so that "
+    "more of it can be saved."
 )
 _REPLAYED = (
     "How well the first run foretells the second. Replayed: the first run with these causes cut to what was measured "
@@ -141,7 +146,7 @@ def document(
                 "Regions",
                 Table(_REGIONS, tuple(rows), depth=lambda row: row.depth, below=lambda row: row.below),
                 Paragraph(left_out, "faint"),
-                Paragraph(_LEGEND if rows else "", "faint"),
+                Paragraph(_legend(rows), "faint"),
                 Paragraph(_NOT_KNOWN if any(row.change.why_not for row in rows) else "", "faint"),
                 id="regions",
             ),
@@ -149,6 +154,7 @@ def document(
                 f"Findings: {findings_summary(comparison)}",
                 Only("text", (Entries(tuple(_entry(row) for row in finding_rows[:most])), Paragraph(more, "faint"))),
                 Only("page", (Entries(tuple(_entry(row, row.advice) for row in finding_rows)),)),
+                Paragraph(_COSTS_THE_SAME if any(map(_would_save_more, comparison.findings)) else "", "faint"),
                 id="findings",
                 short="Findings",
             ),
@@ -176,17 +182,27 @@ def _device(device: DeviceChange, comparison: Comparison) -> Iterator[object]:
     earlier, later = device.before, device.after
     if earlier is None or later is None:
         return
-    yield Bars(tuple(bars(earlier, later)))
-    yield Table(_CAUSES, (*causes(earlier, later), CauseRow("", earlier.each_ns, later.each_ns)))
+    drawn = tuple(bars(earlier, later))
+    yield Bars(drawn)
+    named = {part.cause for bar in drawn for part in bar.parts}
+    rows = [row for row in causes(earlier, later, least=0.0) if row.cause in named]
+    yield Table(_CAUSES, (*rows, CauseRow("", earlier.each_ns, later.each_ns)))
     shares = (device.gpu_utilization_before, device.gpu_utilization_after)
     if None not in shares:
         yield Paragraph(f"GPU busy {', then '.join(map(units.percent, shares))}", "faint")
 
 
+def _legend(rows: Sequence[RegionRow]) -> str:
+    """What the columns of times are, as far as there are such."""
+    of_host = _OF_HOST if any(time.startswith("(") for row in rows for time in (row.before, row.after)) else ""
+    medians = _MEDIANS if any(row.change.significance.is_change for row in rows) else ""
+    return " ".join(filter(None, (f"{_MEANS}{of_host}.", medians))) if rows else ""
+
+
 def _entry(row: FindingRow, more: tuple[str, ...] = ()) -> Entry:
-    where, figures = f"{row.where}: " if row.where else "", f"; {row.figures}" if row.figures else ""
+    figures = f"; {row.figures}" if row.figures else ""
     marks = (Span(row.word, _ROLES.get(row.kind, "strong")), Span(row.severity, "faint"))
-    return Entry(f"{where}{row.title}{figures}", marks, more)
+    return Entry(f"{row.title}{row.where}{figures}", marks, more)
 
 
 def change(fraction: float | None) -> str:
@@ -369,6 +385,14 @@ _STATUS = {
 }
 
 
+_STATUS_OF_ONE = {
+    "faster": "is faster",
+    "slower": "is slower",
+    "same": "has not changed significantly",
+    "too_few": "has too few instances to tell",
+}
+
+
 def significance_summary(comparison: Comparison) -> str:
     """How many regions changed beyond what instances differ anyway."""
     both = [item for item in comparison.regions if item.path and item.before is not None and item.after is not None]
@@ -378,6 +402,8 @@ def significance_summary(comparison: Comparison) -> str:
             "change may be chance. Annotate the program, or record several runs of each."
         )
     counts = Counter(item.significance.status for item in both)
+    if len(both) == 1 and (only := _STATUS_OF_ONE.get(both[0].significance.status)):
+        return f"The one region in both reports {only}, by the median instance."
     counted = [f"{counts[status]} {word}" for status, word in _STATUS.items() if counts[status]]
     noun = "region" if len(both) == 1 else "regions"
     start = f"Of {len(both)} {noun} in both reports, by the median instance: {', '.join(counted)}."
@@ -471,10 +497,10 @@ def _means(item: RegionChange) -> str:
     if not all(medians) or item.change * (tested.change or 0) >= 0 or abs(item.change) < ALIKE:
         return ""
     was, now = (mean / (median or 1) for mean, median in zip(means, medians, strict=True))
-    median, mean, weigh = ("rose", "fell", "less") if item.change < 0 else ("fell", "rose", "more")
+    median, mean, slow = ("rose", "fell", "fewer") if item.change < 0 else ("fell", "rose", "more")
     return (
-        f"the median {median} and the mean {mean}: slow instances weigh {weigh} (mean {was:.1f} times the median "
-        f"before, {now:.1f} times after)"
+        f"the median {median} while the mean {mean}: {slow} instances are very slow (the mean was {was:.1f} times the "
+        f"median, and is {now:.1f} times)"
     )
 
 
@@ -680,8 +706,7 @@ def finding_figures(item: FindingChange) -> str:
     """What it was, what was promised and what came of it, in one phrase."""
     old, new = item.saving_before_ns, item.saving_after_ns
     if item.status == "remains":
-        alike = "it costs as much as before, and more of that can be saved now" if item.is_cost_alike else ""
-        return "; ".join(filter(None, (_was(item), _still_saves(item, old, new), alike)))
+        return "; ".join(filter(None, (_was(item), _still_saves(item, old, new))))
     if item.status == "resolved":
         if item.finding.rule == SHARED:
             return "not in the second run"
@@ -691,6 +716,11 @@ def finding_figures(item: FindingChange) -> str:
         return "; ".join(filter(None, (promised, _credit(item))))
     saving = new or old
     return _would_save(item, saving) if saving else ""
+
+
+def _would_save_more(item: FindingChange) -> bool:
+    """Of what costs as much as before."""
+    return item.status == "remains" and item.is_cost_alike
 
 
 def _would_save(item: FindingChange, saving_ns: tuple[int, int]) -> str:
@@ -762,7 +792,7 @@ class FindingRow(Struct, frozen=True):
     kind: str
     word: str
     severity: str
-    where: str  # empty for the whole
+    where: str  # `` (in step/loss)``, behind the title; empty for the whole, and where the title names it
     title: str
     figures: str
     advice: tuple[str, ...]
@@ -777,13 +807,19 @@ def findings(comparison: Comparison) -> list[FindingRow]:
             kind=_kind(item),
             word=_finding_word(item),
             severity=clean(item.finding.severity),
-            where=region_name(item.finding.region) if item.finding.region else "",
+            where=_place_of(item.finding),
             title=clean(item.finding.title).rstrip("."),
             figures=finding_figures(item),
             advice=tuple(map(clean, item.finding.advice)) if item.status != "resolved" else (),
         )
         for item in ordered
     ]
+
+
+def _place_of(finding: Finding) -> str:
+    region = finding.region or ()
+    is_named = not region or units.is_placed(clean(finding.title), region)
+    return "" if is_named else f" ({in_region(region).strip()})"
 
 
 def _less_first(item: FindingChange) -> tuple[bool, int]:
@@ -818,9 +854,10 @@ def predictions(comparison: Comparison) -> list[PredictionRow]:
         for compared in both
         if compared.before is not None and compared.after is not None
     }
+    subjects = Counter(item.subject for item in comparison.predictions)
     return [
         PredictionRow(
-            subject=clean(item.subject),
+            subject=clean(item.subject) + (f", {_cut(item)}" if subjects[item.subject] > 1 else ""),
             told=_prediction(item, *accounts[item.subject, item.baseline_ns]),
             expected=units.duration(item.expected_ns),
             measured=units.duration(item.measured_ns),
@@ -832,10 +869,13 @@ def predictions(comparison: Comparison) -> list[PredictionRow]:
 
 def _prediction(item: Prediction, one: Account, other: Account) -> str:
     """``copy cut from 26.2 s to 338 ms``."""
-    words = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.causes)
     was, now = (units.duration(sum(map(side.each_of, item.causes))) for side in (one, other))
-    also = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.also)
-    return f"{words} cut from {was} to {now}{f'; {also} changed too' if also else ''}"
+    also = "; ".join(SHORT_LABEL.get(cause, cause) for cause in item.also)
+    return f"{_cut(item)} cut from {was} to {now}{f' (changed, too: {also})' if also else ''}"
+
+
+def _cut(item: Prediction) -> str:
+    return " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.causes)
 
 
 # The result of a gate as a document: one line a limit, those that are broken first.
