@@ -357,13 +357,14 @@ def reason(one: FirstResponse, window_ns: int) -> str:
 
 def place(line: CodeLine) -> str:
     """``train.py:84  loss = model(x)``, ``train.py:31 (step)``; of a function in C ``solve (binary app)``; where a
-    stack holds a library's files alone, ``gpt_oss.py:293 of vllm (forward)``."""
+    stack holds a library's files alone, ``gpt_oss.py:293 (forward) of vllm, which the program calls``."""
     file = clean(line.file.rsplit("/", 1)[-1])
     if line.line is None:
         return f"{clean(line.function)} (binary {file})"
-    rest = f"  {clean(line.source)}" if line.source else f" ({clean(line.function)})" if line.function else ""
-    library = library_of(line.file)
-    return f"{file}:{line.line}{f' of {clean(library)}' if library else ''}{rest}"
+    function = f" ({clean(line.function)})" if line.function else ""
+    if library := library_of(line.file):
+        return f"{file}:{line.line}{function} of {clean(library)}, which the program calls"
+    return f"{file}:{line.line}{f'  {clean(line.source)}' if line.source else function}"
 
 
 def numbered(responses: Sequence[FirstResponse]) -> list[FirstResponse]:
@@ -1045,7 +1046,7 @@ def _not_in_nsys_report(report: Report) -> Iterator[NotCaptured]:
         cost = "what a sleeping host waits for: file, lock, worker"
         yield NotCaptured("OS runtime calls", cost, "-t osrt", why.get("osrt", ""))
     if not captured.cpu_scheduling:
-        cost = "whether the host computes or sleeps (cpu against blocked)"
+        cost = "whether the host computes or sleeps"
         yield NotCaptured("CPU scheduling", cost, "--cpuctxsw=process-tree", why.get("cpu_scheduling", ""))
     if not captured.cpu_samples:
         cost = "which functions the host computes in"
