@@ -175,10 +175,10 @@ def test_migrations_make_a_replay_unreliable_by_their_time() -> None:
     launch(program, 0, 8, 6_000)
     program.migration(3_000 * US, 3_001 * US)
     launch(program, 6_010, 6_020, 6_030)
-    told = "how long kernels wait for pages of managed memory is not on record: perhaps all of the time"
+    told = "the trace does not show how long kernels wait for pages of managed memory: perhaps all of the time"
     assert predictor_of(program).unreliable == told
     program = Program()  # the device idles before the pages come, and runs nothing while they do
     launch(program, 0, 8, 200)
     program.migration(3_000 * US, 3_001 * US)
     launch(program, 3_100, 3_110, 3_300)
-    assert predictor_of(program).unreliable == "what waits for pages of managed memory is not on record"
+    assert predictor_of(program).unreliable == "the trace shows page migrations, but not which code waits for each"

@@ -92,8 +92,12 @@ def _per(case: BoundCase) -> str:
 
 
 def _each(case: BoundCase, cause: Cause) -> str:
-    each = duration(case.time[cause] / max(case.instances * case.devices_each, 1)) + _per(case)
-    return f"{each} ({percent(case.share(cause))})"
+    return _each_ns(case, case.time[cause])
+
+
+def _each_ns(case: BoundCase, idle_ns: int) -> str:
+    each = duration(idle_ns / max(case.instances * case.devices_each, 1)) + _per(case)
+    return f"{each} ({percent(idle_ns / case.window_ns)})"
 
 
 def _hidden(case: BoundCase, _: Decision) -> str:
@@ -196,9 +200,8 @@ def _cpu(case: BoundCase, _: Decision) -> str:
         asleep = f"the GPU idles {_each(case, Cause.HOST_BLOCKED)} while the launching thread is blocked"
         return f"{asleep}, by the replay mostly for another thread's own code; {_busy(case)}"
     if is_for_pages(case):
-        return (
-            f"the GPU idles {_each(case, Cause.CPU)} while the host reads managed memory by page faults; {_busy(case)}"
-        )
+        idle = _each_ns(case, case.host.paging_ns)
+        return f"the GPU idles {idle} while the host reads managed memory by page faults; {_busy(case)}"
     waiting = case.host.preempted_ns / max(case.time[Cause.CPU], 1)
     core = f", or waits for a core ({percent(waiting)} of that)" if waiting >= MUCH_WAITING else ""
     return f"the GPU idles {_each(case, Cause.CPU)} while the host runs its own code{core}; {_busy(case)}"
@@ -217,8 +220,8 @@ def _mostly_on(case: BoundCase) -> str:
 
 
 def is_for_pages(case: BoundCase) -> bool:
-    """Whether most of the host's own time is page faults: it reads managed memory that lies on the device."""
-    return case.host.paging_ns > HALF * case.time[Cause.CPU]
+    """Whether most of the host's time is page faults: it reads managed memory that lies on the device."""
+    return case.host.paging_ns > HALF * (case.time[Cause.CPU] + case.time[Cause.HOST_BLOCKED])
 
 
 def is_for_ranks(case: BoundCase) -> bool:

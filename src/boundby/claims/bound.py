@@ -98,7 +98,9 @@ class Host(Struct, frozen=True, kw_only=True):
     blocked_on: Mapping[str, int] = field(default_factory=dict)  # what the host slept on, largest first
     waited_in: Mapping[str, int] = field(default_factory=dict)  # of that in calls that wait for other ranks, by name
     preempted_ns: int = 0  # of ``cpu``: runnable, and waiting for a core
-    paging_ns: int = 0  # of ``cpu``: it touches managed memory that lies on the device, page after page
+    paging_ns: int = (
+        0  # of ``cpu`` and ``host_blocked``: it touches managed memory that lies on the device, page after page
+    )
     off_core_ns: int = 0  # the launching thread, at any time: runnable, as it seems, and waiting for a core
     asleep_for_nobody_ns: int = 0  # the launching thread, at any time: no thread on record can have ended the wait
     unwoken_ns: int = 0  # of ``host_blocked``: no thread on record can have ended the wait

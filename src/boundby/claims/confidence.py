@@ -217,11 +217,10 @@ def _doubts_of_device(
 def _doubts_of_clock(case: BoundCase, *, is_saturated: bool) -> Iterator[Uncertainty]:
     """The device's clock was off, or may be."""
     if case.records.is_clock_shifted:
-        yield uncertainty("clock", steps=1, sentence="the device's clock was off and was corrected")
+        yield uncertainty("clock", steps=1, sentence="the GPU's clock was off and was corrected")
     ahead_ns = case.records.clock_ahead_ns
     if ahead_ns and not (is_saturated and ahead_ns < NOTABLE * case.window_ns):  # a busy device is so on its own clock
-        ahead = duration(ahead_ns)
-        sentence = f"all work starts {ahead} or more after its launch: the device's clock may be ahead by so much"
+        sentence = f"the GPU's clock may be {duration(ahead_ns)} ahead of the host's"
         yield uncertainty("clock", steps=1 if is_saturated else 2, sentence=sentence)
 
 
@@ -254,7 +253,7 @@ def _doubts_of_bound(case: BoundCase, decision: Decision, *, is_saturated: bool)
     elif is_saturated and case.replayed is not None and (decision.host_limit_fraction or 0) < IDLE_WORTH:
         yield uncertainty("unlike-account", steps=1, sentence=little_alone(case, decision.bound))
     elif is_saturated and (rival := _held_up_rival(case, decision)) is not None:
-        sentence = f"what other ranks would still hold up is open: removing {NOUN[rival]} may save more"
+        sentence = f"other ranks may still hold this one up, and removing {NOUN[rival]} would then save more"
         yield uncertainty("outside", steps=1, where=(rival,), sentence=sentence)
     elif not is_saturated:
         yield from _doubts_of_one(case, decision)

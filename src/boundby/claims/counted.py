@@ -727,7 +727,7 @@ def _after_once(subject: Subject, device: DeviceReport, steady: Steady) -> Told 
     begins_ns = steady.window.start_ns + context.timeline.devices[subject.device].shift.shift_ns
     rest = f"--window {context.instant(begins_ns, context.longest_window_ns)}:"
     because = (
-        f"it takes {percent(once_ns / device.window_ns)} of the window, and a longer run spends no more time in it; "
+        f"{percent(once_ns / device.window_ns)} of the window is one-time work, which a longer run does not repeat; "
         f"what follows is {BOUND_LABEL.get(steady.bound, steady.bound)}"
     )
     code = row.code(context.program, {**subject.facts, "rest": rest}, is_of_amd=context.trace.is_of_amd)

@@ -39,7 +39,7 @@ from boundby.evidence.operators import has_sources
 from boundby.evidence.waits import wait_chain, waits_of
 from boundby.model.arrays import group_sums
 from boundby.model.causes import SHORT_LABEL, Cause
-from boundby.model.scale import A_FEW_LINES, DISPATCH_NS, HABIT, HALF, NOTABLE, ONE_BY_ONE, SLIGHT
+from boundby.model.scale import A_FEW_LINES, DISPATCH_NS, HABIT, HALF, MARGIN, NOTABLE, ONE_BY_ONE, SLIGHT
 from boundby.model.units import duration, percent, plural
 from boundby.replay.predictor import Predictor
 from boundby.replay.trust import uncertainty
@@ -536,8 +536,16 @@ def _with_best_finding(subject: Subject, told: list[Answer], bounds: Sequence[st
     takes = rule.takes if (rule := rules().get(best.rule)) is not None else frozenset[str]()
     if takes and not takes & {*bounds}:
         cause = row.bound or next(key for key in patterns.KEYS if key in takes)
-        other = other._replace(because=f"{other.because} (not the verdict's cause)", other=cause)
+        other = other._replace(because=f"{other.because}; {_of_another_cause(subject, other, cause)}", other=cause)
     return [(row, other), *told] if _leads(best, other, told) else [*told[:1], (row, other), *told[1:]]
+
+
+def _of_another_cause(subject: Subject, other: Told, cause: str) -> str:
+    """How a finding of this cause goes with a verdict of another one, and with the bar, which may show less of it."""
+    own_ns, said = subject.part.time.get(cause, 0), "this is not the verdict's cause"
+    if other.saving_ns is None or other.saving_ns[0] - own_ns <= MARGIN * subject.window_ns:
+        return said
+    return f"{said}; it saves more than its {percent(own_ns / subject.window_ns)} in the bar: later work starts earlier"
 
 
 def _leads(best: Finding, other: Told, told: list[Answer]) -> bool:
@@ -573,11 +581,7 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
             is_search=True,
         )
     if part.coverage.unseen_ns and part.verdict.why_not is not None:
-        unseen = percent(part.coverage.unseen_ns / subject.window_ns)
-        because = (
-            f"for {unseen} of the time its counters show work of which no operation is on record. If nobody else uses "
-            "it, operations were lost: record again"
-        )
+        because = "where nobody else does, this recording lost operations, so record again"
         yield _response(subject, remedies.by_key()[_WHOSE], Told(because, command="boundby explain shared-gpu"))
     saving = [item for item in subject.findings if item.saving_ns and item.severity != "note"]
     for item in saving[:2]:

@@ -29,11 +29,14 @@ def counter_sentences(device: DeviceReport) -> tuple[str, ...]:
     counters = device.counters
     if counters is None or counters.busy is None:
         return ()
-    over = "over busy time" if counters.busy.is_unmixed else "of samples that hold busy time"
+    over = "while" if counters.busy.is_unmixed else "of samples in which"
     return tuple(
         filter(
             None,
-            (limit(counters.busy), f"Hardware counters (mean {over}): {usual_counters(counters.busy)}."),
+            (
+                limit(counters.busy),
+                f"Hardware counters (mean {over} the GPU is busy): {usual_counters(counters.busy)}.",
+            ),
         )
     )
 

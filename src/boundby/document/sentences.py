@@ -24,7 +24,7 @@ from boundby.model.causes import (
     SHORT_LABEL,
     scenario_label,
 )
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEARLY_ALL, NEGLIGIBLE, NOTABLE, RANKING, SMALL
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MARGIN, NEARLY_ALL, NEGLIGIBLE, NOTABLE, RANKING, SMALL
 from boundby.results.report import (
     NO_GPU_WORK,
     CodeLine,
@@ -42,7 +42,7 @@ from boundby.results.report import (
     WhatIf,
 )
 from boundby.rules import remedies
-from boundby.trace.facts import PYTORCH, Captured, ProgramEnd, UnreadTable
+from boundby.trace.facts import NO_GPU, PYTORCH, Captured, ProgramEnd, UnreadTable
 from boundby.trace.vocabulary.last_words import INTERRUPTED, UNCLEAR
 from boundby.trace.vocabulary.python import library_of
 
@@ -255,7 +255,7 @@ def outlook(
     if main not in NOUN or not window_ns:
         return ""
     if verdict.decided_by == "account":
-        return _by_account(verdict, main, window_ns)
+        return ""  # it knows no more than the shares in the bar, which the verdict's reason has
     saved = most_saved(verdict, window_ns, left or {})
     if saved is None:
         return ""
@@ -272,18 +272,20 @@ def outlook(
         f"Without {_without(verdict)} these {units.duration(window_ns)} {_taking(saved, window_ns, item, claimed_ns)}"
     )
     then = _then(verdict, window_ns, left) + _hidden(verdict, window_ns, saves.most_ns, time)
-    is_more = saves.least_ns > time.get(main, 0)
-    that = f"What removing {NOUN[main]} saves" if verdict.bound == "mixed" else "That"
-    return f"{told}{then}.{_beyond(main, saves.told_ns, window_ns, time, that) if is_more else ''}"
+    if verdict.bound != "mixed" and time.get("unattributed", 0) > HALF * (window_ns - saved):
+        then = "; most of what is left has no cause on record"  # whatever is the largest of what has one
+    this = f"What removing {NOUN[main]} saves" if verdict.bound == "mixed" else "The saving"
+    return f"{told}{then}.{_beyond(main, saves, window_ns, time, this)}"
 
 
-def _beyond(cause: str, saved_ns: int, window_ns: int, time: Mapping[str, int], that: str = "That") -> str:
-    """Why a cause saves more than its share of the bar; empty where it does not, or where that is not known."""
+def _beyond(cause: str, saves: MiddleHalf, window_ns: int, time: Mapping[str, int], this: str = "The saving") -> str:
+    """Why a cause saves, or may save, more than its share of the bar; empty where no number that is told says so, or
+    where that share is not known."""
     own_ns = time.get(cause)
-    if own_ns is None or saved_ns - own_ns <= WIDE * window_ns:
+    if own_ns is None or saves.told_ns <= own_ns or saves.most_told_ns(window_ns) - own_ns <= MARGIN * window_ns:
         return ""
-    share = units.percent(own_ns / window_ns)
-    return f" {that} is more than the {share} in the bar, because later work would start earlier, too."
+    share, exceeds = units.percent(own_ns / window_ns), "exceeds" if saves.least_ns > own_ns else "may exceed"
+    return f" {this} {exceeds} the {share} in the bar, because later work would start earlier, too."
 
 
 def _hidden(verdict: Verdict, window_ns: int, saved_ns: int, time: Mapping[str, int]) -> str:
@@ -296,7 +298,7 @@ def _hidden(verdict: Verdict, window_ns: int, saved_ns: int, time: Mapping[str, 
         return ""
     is_after_waits = verdict.bound_next not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
     return (
-        ", which runs after waits and stands in the bar as sync"
+        ", which comes after waits, so that the bar shows it as sync"
         if is_after_waits
         else ", now hidden behind the GPU's work"
     )
@@ -312,24 +314,16 @@ def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
 
 
 def _by_range(saving_ns: tuple[int, int], told_ns: int, main: str, window_ns: int) -> str:
-    """Where no prediction can be trusted, since it hangs on delays that nothing explains: both ends, and what the
-    replay says all the same, as it does of regions."""
+    """Where no prediction can be trusted, since it hangs on delays that nothing explains: both ends, and the estimate
+    all the same, as of regions."""
     low, told, high = (ns / window_ns for ns in (saving_ns[0], told_ns, saving_ns[1]))
-    bounds = f"up to {units.percent(high)}" if low < WORTH_NAMING else units.percent_range(low, high)
-    replay = f"; the replay says {units.percent(told)}" if told >= WORTH_NAMING else ""
-    return f"Removing {NOUN[main]} would save {bounds} of the time{replay}."
-
-
-def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
-    """What the account alone knows of two causes: how much idle time goes with each, and no prediction. Of one cause
-    that is its share in the bar, and in `because`."""
-    idle_ns = {main: verdict.saving_ns, verdict.runner_up if verdict.mixed_of else None: verdict.runner_up_saving_ns}
-    parts = [
-        f"{units.duration(ns)} ({units.percent(ns / window_ns)}) because of {NOUN[cause]}"
-        for cause, ns in idle_ns.items()
-        if cause is not None and ns
-    ]
-    return f"The GPU idles for up to {' and for up to '.join(parts)}; a change may save less." if parts[1:] else ""
+    is_from = low >= WORTH_NAMING
+    if told < WORTH_NAMING:
+        bounds = units.percent_range(low, high) if is_from else f"up to {units.percent(high)}"
+        return f"Removing {NOUN[main]} would save {bounds} of the time."
+    bounds = f"{f'from {units.percent(low)} ' if is_from else 'up '}to {units.percent(high)}"
+    estimate = f"Removing {NOUN[main]} would save an estimated {units.percent(told)} of the time"
+    return f"{estimate}; anything {bounds} is possible."
 
 
 NO_FIRST = First((), "", "")
@@ -440,10 +434,7 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: 
     if saves.told_ns <= max(A_CHOICE * bound_ns, WORTH_NAMING * window_ns):
         return ""
     what, saved = NOUN[other], saves.told(window_ns)
-    own_ns = (time or {}).get(other)
-    is_open = own_ns is not None and WORTH_NAMING * window_ns <= saves.least_ns < own_ns  # whether it saves more at all
-    more_ns = saves.told_ns if is_open else saves.most_ns
-    why = _beyond(other, more_ns, window_ns, time or {})
+    why = _beyond(other, saves, window_ns, time or {})
     return f"Removing {what} instead of {_without(verdict)} would save {saved}.{why}"
 
 
@@ -464,9 +455,13 @@ class MiddleHalf(Struct, frozen=True):
         least_ns, most_ns = told_ns - self.told_ns + self.least_ns, told_ns - self.told_ns + self.most_ns
         return MiddleHalf(told_ns, max(least_ns, 0), min(max(most_ns, told_ns), window_ns))
 
+    def most_told_ns(self, window_ns: int) -> int:
+        """The one number that is told of it, or the larger one of two."""
+        return self.told_ns if self.most_ns - self.least_ns <= WIDE * window_ns else self.most_ns
+
     def told(self, window_ns: int) -> str:
         """``24 %`` of the window, or ``6-62 %`` where one number would say more than the trace does."""
-        if self.most_ns - self.least_ns <= WIDE * window_ns:
+        if self.most_told_ns(window_ns) == self.told_ns:
             return units.percent(self.told_ns / window_ns)
         least, most = (units.percent(ns / window_ns) for ns in (self.least_ns, self.most_ns))
         return f"up to {most}" if self.least_ns < WORTH_NAMING * window_ns else f"{least.removesuffix(' %')}-{most}"
@@ -713,7 +708,10 @@ def _no_gpus(report: Report) -> str:
         why.diagnosis == "unused" or (why.diagnosis == "failed" and not why.has_started_cuda)
     )
     is_unknown = why is not None and why.diagnosis in ("not_recorded", "inside_driver")
-    is_unknown = not is_none and (is_unknown or bool(report.trace.not_recorded.get("cuda")))
+    why_not_recorded = report.trace.not_recorded.get("cuda")
+    is_unknown = not is_none and (is_unknown or bool(why_not_recorded))
+    if why_not_recorded == NO_GPU:
+        return NO_GPU
     return "the GPU's work is not on record" if is_unknown else "no GPU work"
 
 
@@ -745,7 +743,7 @@ def _around_window(longest: DeviceReport, around: Mapping[str, int], run_ns: int
     named = [f"{units.duration(ns)} {where}" for where, ns in around.items() if ns >= WORTH_NAMING * run_ns]
     lost_ns = longest.coverage.before_ns
     if named and is_whole and lost_ns >= WORTH_NAMING * run_ns:
-        named[0] += f" ({units.duration(lost_ns)} of it with work that is not on record)"
+        named[0] += f" (in {units.duration(lost_ns)} of it the GPU's work was not recorded)"
     return named
 
 
@@ -946,8 +944,9 @@ def nothing_found(report: Report, *, is_told_above: bool = False, notes: int | N
     glob = report.analysis.region_glob
     where = f" in regions {clean(glob)}" if glob is not None else ""  # others may have some
     rules = units.plural(report.analysis.rules_checked, "check")
-    if findings_count or is_told_above:  # First knows a change, which no rule has found
-        return f"No other finding{where} ({rules}){_notes(notes)}."
+    if findings_count or is_told_above:
+        told = "No other finding" if findings_count else "No finding besides First"
+        return f"{told}{where} ({rules}){_notes(notes)}."
     if notes:
         return f"No finding{where} worth {_least_told(report)} of the time ({rules}){_notes(notes)}."
     if not report.devices:

@@ -7,7 +7,7 @@ of them), then single long stretches (a phase that runs on the CPU), then work a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -75,7 +75,7 @@ MOST_PERIODS = MOST
 
 class Pace(Struct, frozen=True):
     """``thread`` wakes every ``period_ns``, ``periods`` times between ``low_ns`` and ``high_ns``. Of each the GPU works
-    for ``gpu_ns``, and the busiest thread on record for ``host_ns``."""
+    for ``gpu_ns``, and the busiest thread on record (``busiest``) for ``host_ns``."""
 
     thread: int
     period_ns: int
@@ -83,6 +83,7 @@ class Pace(Struct, frozen=True):
     low_ns: int
     high_ns: int
     gpu_ns: int
+    busiest: int
     host_ns: int
 
 
@@ -100,7 +101,7 @@ def external_pace(context: RuleContext) -> Pace | None:
     arrivals = {thread: of_thread for thread, of_thread in arrivals.items() if len(of_thread) >= LEAST_ARRIVALS}
     if not arrivals:
         return None
-    on_cpu = [_on_cpu(context, thread) for thread in threads]
+    on_cpu = {thread: _on_cpu(context, thread) for thread in threads}
     paces = [pace for thread, each in arrivals.items() if (pace := _pace_of(context, thread, each, on_cpu)) is not None]
     return min(paces, key=lambda pace: (-pace.periods, pace.thread), default=None)
 
@@ -110,17 +111,18 @@ def _on_cpu(context: RuleContext, thread: int) -> IntervalSet:
     return on_cpu if on_cpu is not None else union(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def _pace_of(context: RuleContext, thread: int, arrivals: Int, on_cpu: Sequence[IntervalSet]) -> Pace | None:
+def _pace_of(context: RuleContext, thread: int, arrivals: Int, on_cpu: Mapping[int, IntervalSet]) -> Pace | None:
     low, high = arrivals[:-1], arrivals[1:]
-    worked = [CoveredTime(each).within(low, high) for each in on_cpu]
+    worked = {number: CoveredTime(each).within(low, high) for number, each in on_cpu.items()}
+    worked_ns = {number: int(each.sum()) for number, each in worked.items()}
     gpu = np.max([CoveredTime(device.busy).within(low, high) for device in context.timeline.devices], axis=0)
     length = high - low
     whole_ns = int(length.sum())
-    busiest = max(int(each.sum()) for each in worked)
-    is_filled = busiest > SATURATED * whole_ns or int(gpu.sum()) > HALF * whole_ns
+    busiest = max(worked_ns, key=lambda number: worked_ns[number])
+    is_filled = worked_ns[busiest] > SATURATED * whole_ns or int(gpu.sum()) > HALF * whole_ns
     if is_filled or (gpu > 0).mean() < MOST_PERIODS:
         return None
-    if not _varies_by(length) < FOLLOWS * _varies_by(np.sum(worked, axis=0) + gpu):
+    if not _varies_by(length) < FOLLOWS * _varies_by(np.sum([*worked.values()], axis=0) + gpu):
         return None
     period_ns = round(median(length))
     return Pace(
@@ -130,7 +132,8 @@ def _pace_of(context: RuleContext, thread: int, arrivals: Int, on_cpu: Sequence[
         int(arrivals[0]) - period_ns,
         int(arrivals[-1]) + period_ns,
         gpu_ns=int(gpu.sum()) // len(length),
-        host_ns=busiest // len(length),
+        busiest=busiest,
+        host_ns=worked_ns[busiest] // len(length),
     )
 
 

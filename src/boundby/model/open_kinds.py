@@ -23,26 +23,22 @@ class OpenKind(Struct, frozen=True):
 
 KINDS = {
     # Of predictions.
-    "model": OpenKind(
-        "savings are computed by replaying the trace, which errs by up to 5 % of what changes, and by 10 % of the time "
-        "to load code or allocate memory",
-        _COMPARE,
-    ),
-    "unexplained": OpenKind("delays that nothing on record explains may go with the change, or stay", _BOTH),
+    "model": OpenKind("savings are computed by a model of the program, which is not exact", _COMPARE),
+    "unexplained": OpenKind("some delays have no cause on record: they may end with the change, or stay", _BOTH),
     "makers": OpenKind("a thread of the program prepares the input meanwhile, and may need as long for it", _COMPARE),
     "allocations": OpenKind("allocations may or may not wait for the GPU", _HOST),
     "order": OpenKind("which work comes first after the change is not known", _EVENTS),
     "wakers": OpenKind("which thread wakes the sleeping ones is not known", _HOST),
     "room": OpenKind("which kernels of several streams fit on the GPU together is not known", _COMPARE),
     "outside": OpenKind(
-        "what the GPU waits for outside of this trace may take as long as before",
+        "the GPU may be waiting for something that is not recorded, and that would not get faster",
         "capture the worker processes and the other ranks, too: boundby job",
     ),
     "ranks": OpenKind(
         "other ranks may gain as much, so that their messages come sooner", "capture the other ranks, too: boundby job"
     ),
     "shared": OpenKind(
-        "launched work waits at the GPU, perhaps for another process, and may wait longer or shorter then", _ALONE
+        "launched work waits at the GPU, perhaps for another process, and that wait may change, too", _ALONE
     ),
     "contradictions": OpenKind("the times deny some dependencies: as many others may be unknown", _EVENTS),
     "lost-work": OpenKind("launches are on record whose work is not", _AGAIN),
@@ -70,7 +66,7 @@ KINDS = {
     "bad-times": OpenKind("the times of many rows contradict others: no time in this report is sure", _AGAIN),
     "bad-rows": OpenKind("some rows of the report are missing or cannot be right: others may be, too", _AGAIN),
     "error-printed": OpenKind(
-        "an error is the last that the program printed: it may not have done what it is meant to do",
+        "the last thing that the program printed is an error: it may not have done its work",
         "mend the error, and capture again",
     ),
     "single-row": OpenKind("a single row of the report tells of time at the ends of the window", _AGAIN),

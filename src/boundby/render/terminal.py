@@ -153,7 +153,7 @@ def summary(members: Sequence[ShownAccount], face: Face) -> list[Text]:
         return [*headline(members[0].headline, face), *told_of(members[0].lead, face)]
     lines: list[Text] = []
     for summary_text, confidence in view.summaries(members):
-        sentence, sure = headline(summary_text, face), Text(f"  {confidence}".rstrip(), style=DIM)
+        sentence, sure = headline(summary_text, face), Text(f"  ({confidence})" if confidence else "", style=DIM)
         if sentence[-1].cell_len + sure.cell_len > face.width:
             lines += [*sentence, sure]
         else:

@@ -812,8 +812,8 @@ class Predictor:
             idle_ns = np.minimum(graph.costs.unexplained_delay_ns[rows], gap_before(device, graph.links.start_ns[rows]))
             if (delayed := int(idle_ns.sum()) / max(length_ns, 1)) > UNEXPLAINED_SHARE:
                 counted = self._counted_as(device, graph.links.start_ns[rows], idle_ns)
-                waited = f"launched work waited for {percent(delayed)} of the time{counted}"
-                return f"{waited}, and the trace does not show for what"
+                waited = f"launched work did not start for {percent(delayed)} of the time{counted}"
+                return f"the trace does not show why {waited}"
         return None
 
     @staticmethod
@@ -852,10 +852,10 @@ class Predictor:
             faulted_ns, of_kernels_ns = self._faulted_ns(device, moved)
             if faulted_ns > NOTABLE * length_ns:
                 if of_kernels_ns < NOTABLE * length_ns:
-                    return "what waits for pages of managed memory is not on record"
+                    return "the trace shows page migrations, but not which code waits for each"
                 is_all = of_kernels_ns >= (1 - HARDLY) * length_ns
                 most = "perhaps all" if is_all else f"at most {percent(of_kernels_ns / length_ns)}"
-                return f"how long kernels wait for pages of managed memory is not on record: {most} of the time"
+                return f"the trace does not show how long kernels wait for pages of managed memory: {most} of the time"
         by_ns = graph.contradictions.by_ns
         rows = np.flatnonzero(by_ns)
         for number, (device, length_ns) in enumerate(zip(self.devices, self.measured_ns, strict=True)):

@@ -291,7 +291,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="",
         id="stop-sharing",
-        title="While the program runs, see who else uses the GPU",
+        title="See who else uses the GPU, before and while the program runs",
         rules=("shared-gpu",),
         do={
             "amd": "watch rocm-smi --showpids",
@@ -733,7 +733,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="host_blocked",
         id="external-pace",
-        title="Nothing to change: the program keeps up with its source",
+        title="Nothing to change, because the program keeps up with its source",
         rules=("external-pace",),
         text="A camera, a sender or a timer hands over the work, and the program keeps up with it. Nothing in the "
         "program makes it faster.",

@@ -407,14 +407,16 @@ def paged_gaps(timeline: Timeline, device: DeviceTimeline) -> BoolArray:
 
 
 def paging(timeline: Timeline, segments: Segments) -> Int:
-    """Of this account, nanoseconds by region of the host's own time in which it touches managed memory that lies on a
-    device, page after page."""
+    """Of this account, nanoseconds by region of the host's time in which it touches managed memory that lies on a
+    device, page after page: its own, and what it sleeps until a page is there."""
     stretches = EMPTY
     for device in timeline.devices if len(timeline.trace.page_events) else ():
         rows, gaps = np.flatnonzero(paged_gaps(timeline, device)), device.gaps
         ends = np.append(stretches.end, gaps.start_ns[rows] + gaps.length_ns[rows])
         stretches = union(np.append(stretches.start, gaps.start_ns[rows]), ends)
-    return _of_account(timeline, segments, Cause.CPU, lambda _: stretches)
+    of_host = (Cause.CPU, Cause.HOST_BLOCKED)
+    total: Int = np.sum([_of_account(timeline, segments, cause, lambda _: stretches) for cause in of_host], axis=0)
+    return total
 
 
 def spent_within(timeline: Timeline, thread: int, low: int, high: int) -> dict[Cause, int]:

@@ -27,6 +27,8 @@ END_UNKNOWN = "end-unknown"
 GRAPH_RANGES = "graph-ranges"
 #: The script that `boundby profile` has nsys start, and the program with it.
 LAUNCHING_SCRIPT = "boundby-run"
+#: ``Trace.not_recorded`` of CUDA, where there was none to record.
+NO_GPU = "no NVIDIA GPU on that machine"
 #: ``Trace.source`` of what PyTorch's profiler wrote.
 PYTORCH = "pytorch-profiler"
 

@@ -57,7 +57,7 @@ def of(report: Report) -> list[Finding]:
 
 def test_kernels_that_fault_are_told_with_how_long_they_wait(tmp_path: Path) -> None:
     (item,) = of(analyze(managed(tmp_path, FAULT, faults=True)))
-    assert "10 kernels wait for pages of managed memory for 33.6 ms of 40.0 ms" in item.title
+    assert "10 kernels run for 40.0 ms, and the GPU fetches pages of managed memory for 33.6 ms of that" in item.title
     assert "2.6k page faults, 80 migrations, 168 MB in all" in item.title
     assert item.evidence["kernels_wait_ns"] == STEPS * PAGES * 420_000
     assert item.evidence["gpu_page_faults_in_trace"] == STEPS * PAGES * 32
@@ -72,7 +72,7 @@ def test_kernels_that_fault_are_told_with_how_long_they_wait(tmp_path: Path) -> 
 @pytest.mark.parametrize("cause", [FAULT, SPECULATIVE])
 def test_causes_of_migrations_tell_it_without_faults(cause: int, tmp_path: Path) -> None:
     (item,) = of(analyze(managed(tmp_path, cause, faults=False)))
-    assert "10 kernels wait for pages of managed memory for 32.0 ms of 40.0 ms" in item.title
+    assert "10 kernels run for 40.0 ms, and the GPU fetches pages of managed memory for 32.0 ms of that" in item.title
     assert any("--cuda-um-gpu-page-faults=true" in line for line in item.advice)
 
 
@@ -81,7 +81,7 @@ def test_a_replay_does_not_place_what_a_fault_moves(tmp_path: Path) -> None:
     predictor = Predictor(Analysis(read_trace(managed(tmp_path, SPECULATIVE, faults=False))).timeline)
     assert predictor.unreliable is not None
     assert predictor.unreliable.startswith(
-        "how long kernels wait for pages of managed memory is not on record: at most"
+        "the trace does not show how long kernels wait for pages of managed memory: at most"
     )
 
 

@@ -17,6 +17,7 @@ from boundby.readers.nsys.identity import LOW_24
 from boundby.trace.facts import (
     EXPORT_INCOMPLETE,
     LAUNCHING_SCRIPT,
+    NO_GPU,
     Captured,
     Diagnostic,
     HostMachine,
@@ -146,7 +147,7 @@ def _no_cuda(database: Database, diagnostics: Sequence[Diagnostic]) -> str:
     if (refusal := why_no_cuda(diagnostics)) is not None:
         return refusal.because
     has_gpu = database.holds("TARGET_INFO_GPU") or has_started_cuda(diagnostics)
-    return "tracing was on, and no event came" if has_gpu else "no NVIDIA GPU on that machine"
+    return "tracing was on, and no event came" if has_gpu else NO_GPU
 
 
 def _machine(database: Database) -> HostMachine:

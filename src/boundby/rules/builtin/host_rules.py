@@ -464,13 +464,14 @@ def _external_pace(context: RuleContext) -> Iterator[Match]:
     pace = external_pace(context)
     if pace is None:
         return
-    thread = context.trace.threads[pace.thread]
+    thread, busiest = (context.trace.threads[number] for number in (pace.thread, pace.busiest))
     region = context.timeline.step_region
     yield Match(
         region=ROOT if region is None else region,
         title=f"work arrives every {duration(pace.period_ns)} ({count(pace.periods)} times, thread "
-        f"{thread.name or thread.tid} wakes for it), and of that time the GPU works {duration(pace.gpu_ns)} and the "
-        f"busiest thread {duration(pace.host_ns)}: there is nothing to gain below {duration(pace.period_ns)}",
+        f"{thread.name or thread.tid} wakes for it). The GPU works {duration(pace.gpu_ns)} of that time, and the "
+        f"busiest thread, {busiest.name or busiest.tid}, {duration(pace.host_ns)} (the bar has of that only what the "
+        "GPU waits for), so that a faster program would wait longer",
         evidence={
             "period_ns": pace.period_ns,
             "periods": pace.periods,

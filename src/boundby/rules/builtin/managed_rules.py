@@ -65,12 +65,12 @@ def _moved(migrations: CopySet) -> str:
 
 
 def _stalled(kernels: KernelSet, migrations: CopySet, pages: Paged) -> str:
-    """The kernels run, so the account has them as computing: of their time so much is waiting."""
+    """The kernels run, so the account has them as computing: during so much of that pages come in."""
     faults = f"{count(pages.faults)} page faults, " if pages.faults else ""
     moved = f"{count(len(migrations))} migrations, {size(migrations.byte_count)} in all"
     return (
-        f"{counted(len(kernels), 'kernel waits', 'kernels wait')} for pages of managed memory for "
-        f"{duration(pages.stalled_ns)} of {duration(kernels.total_ns)} ({faults}{moved})"
+        f"{counted(len(kernels), 'kernel runs', 'kernels run')} for {duration(kernels.total_ns)}, and the GPU fetches "
+        f"pages of managed memory for {duration(pages.stalled_ns)} of that ({faults}{moved})"
     )
 
 
