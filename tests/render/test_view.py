@@ -254,7 +254,7 @@ def test_what_saves_more_than_its_own_time_says_so() -> None:
     }
     told = sentences.next_best(cpu, 1_000_000_000, left, {"gpu_copy": 20_000_000})
     assert told == (
-        "Removing copies instead of host code would save 20 %. That is more than the 2 % in the bar, because later "
+        "Removing copies instead of host code would save 20 %. The saving exceeds the 2 % in the bar, because later "
         "work would start earlier, too."
     )
     told = sentences.next_best(cpu, 1_000_000_000, left, {"gpu_copy": 190_000_000})
