@@ -398,11 +398,17 @@ def _page(
     lines = [
         "# What each number decides",
         "",
-        "`boundby doctor --numbers` lists every number with its unit and its reason. Here each of the "
-        f"{len(rows)} of these rooms was moved by x{FACTORS[0]:g} and x{FACTORS[1]:g}: a rule's threshold on all "
-        f"{count[1]} traces (real ones, {given.simulated} simulated programs, {given.damaged} damaged copies), where "
-        f"its rule looked again; another number on up to {given.most} of {count[0]} small ones on which the code that "
-        "reads it runs, which were judged again. How many each room has, and what those moved changed at most:",
+        "`boundby doctor --numbers` lists every number in boundby's code with its unit and its reason. A *move* is one "
+        f"change of one number, to {FACTORS[0]:g} or {FACTORS[1]:g} times its value, on one trace. {len(rows)} numbers "
+        "were moved.",
+        "",
+        f"- A rule's threshold was moved on {count[1]} traces (real ones, {given.simulated} simulated programs, "
+        f"{given.damaged} damaged copies), and its rule ran again.",
+        f"- Any other number was moved on up to {given.most} of {count[0]} small traces for which the code with the "
+        "number runs, and these traces were analysed again.",
+        "",
+        "The first table has one row for each room (part of the code). A moved number counts once, in the first of the "
+        "columns that it changed:",
         "",
         f"| room | numbers | {' | '.join(heads)} |",
         f"| --- | --- |{' --- |' * len(heads)}",
