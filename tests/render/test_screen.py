@@ -80,7 +80,7 @@ def test_several_devices_say_what_repeats_and_why_a_verdict_is_no_surer() -> Non
     unsure = replace(first.verdict, confidence="medium", reasons=("the clock was off",))
     text = screen.render(replace(base, devices=(replace(first, one_time=once, verdict=unsure), *others)))
     assert "One-time work: 2.71 s, 50 % (warm up) (GPU 0)." in text
-    assert "Confidence in the verdict on GPU 0: medium (the clock was off)." in text
+    assert "Why the confidence is medium (GPU 0): the clock was off." in text
 
 
 def test_one_finding_is_shown_however_little_room_is_left() -> None:

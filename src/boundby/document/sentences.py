@@ -515,15 +515,25 @@ def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None, claimed_
     return f"would be {units.duration(window_ns - saving_ns)} ({change(saving_ns, window_ns)})"
 
 
-def confidence(verdict: Verdict, left: Left | None = None, of: str = "") -> str:
+def confidence(verdict: Verdict, left: Left | None = None) -> str:
     """``Confidence in the verdict: medium (CPU scheduling was not captured); in the savings: low (another process seems
-    to share the GPU).``; empty where there is no verdict. ``of``: one of several, ``GPU 0``."""
+    to share the GPU).``; empty where there is no verdict."""
     if verdict.why_not is not None:  # nothing to be sure of
         return ""
-    reasons = "; ".join(clean(reason).rstrip(".") for reason in verdict.reasons)
-    why = f" ({reasons})" if reasons else ""
-    about = f" on {of}" if of else ""
-    return f"Confidence in the verdict{about}: {verdict.confidence}{why}{unsure_of(verdict, left or {})}."
+    why = f" ({_reasons(verdict)})" if verdict.reasons else ""
+    return f"Confidence in the verdict: {verdict.confidence}{why}{unsure_of(verdict, left or {})}."
+
+
+def why_unsure(verdict: Verdict, of: str) -> str:
+    """``Why the confidence is medium (GPU 0): CPU scheduling was not captured.``: of one of several, whose confidence
+    stands beside its verdict; empty without a reason."""
+    if verdict.why_not is not None or not verdict.reasons:
+        return ""
+    return f"Why the confidence is {verdict.confidence} ({of}): {_reasons(verdict)}."
+
+
+def _reasons(verdict: Verdict) -> str:
+    return "; ".join(clean(reason).rstrip(".") for reason in verdict.reasons)
 
 
 def shared(report: Report, device: DeviceReport) -> str:

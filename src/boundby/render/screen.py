@@ -139,9 +139,9 @@ def _steady_of(shown: Sequence[ShownAccount], face: Face) -> list[Text]:
 def _doubts_of(shown: Sequence[ShownAccount], face: Face) -> list[Text]:
     """Why the least sure verdict of several is no surer."""
     unsure = max(shown, key=lambda account: CONFIDENCES.index(account.verdict.confidence))
-    if unsure.lead is not None or not unsure.verdict.reasons:
+    if unsure.lead is not None:
         return []
-    return face.within(sentences.confidence(unsure.verdict, of=unsure.name), _room(3, face), style=DIM)
+    return face.within(sentences.why_unsure(unsure.verdict, unsure.name), _room(3, face), style=DIM)
 
 
 def _in_full(account: ShownAccount, face: Face) -> list[Text]:
