@@ -23,6 +23,7 @@ from boundby.capture.nsys import ChildTimeoutError, Nsys, ask, run_child
 from boundby.model import door
 from boundby.model.errors import ToolError, UserError
 from boundby.model.scale import ANSWER_S
+from boundby.trace.vocabulary.range_names import STEPS_RANGE
 
 # What this machine lets a profiler see: GPUs and their driver, CPU sampling, performance counters, the container.
 
@@ -196,8 +197,6 @@ PLAIN_TRACE = ("cuda", "nvtx", "osrt")
 GPU_METRICS_HZ = 1000
 #: What ``--metrics`` asks for: kernels of 100 us are told apart.
 FINE_METRICS_HZ = 10_000
-#: The range that ``boundby.annotate.steps`` opens around its active iterations.
-STEPS_RANGE = "boundby.capture"
 _MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "srun")
 _MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 #: Before 2023, nsys hangs on today's kernels when it samples or watches the scheduler (seen: 2022.4.2 on 6.18).

@@ -128,7 +128,7 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
         if self.is_part or not others or bound not in causes or bound != self.part.verdict.bound:
             return ""
         own = self.wholes.of({bound}, [self.device_id])
-        return f"; this change shortens {' and '.join(others)}, too" if most_ns > own.high_ns else ""
+        return f"; it shortens {' and '.join(others)}, too" if most_ns > own.high_ns else ""
 
     @property
     def device_id(self) -> int:
@@ -148,7 +148,7 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def facts(self) -> Mapping[str, str]:
         """What every row of the table may name."""
-        return common_facts(self.context.trace, is_python=self.context.program.is_python)
+        return common_facts(self.context.trace, self.context.program)
 
     def code(self, row: Remedy) -> str:
         """A remedy as code, where no finding gives it."""

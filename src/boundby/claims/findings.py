@@ -138,7 +138,7 @@ def _severity_of(saving: ClaimedSaving, window_ns: int) -> str:
 
 def _finding(context: RuleContext, rule: Rule, match: Match, judged: _Judged) -> Finding:
     row = remedies.by_key()[match.remedy] if match.remedy else remedies.of_rule(rule.id)
-    facts = {**remedies.common_facts(context.trace, is_python=context.program.is_python), **match.facts}
+    facts = {**remedies.common_facts(context.trace, context.program), **match.facts}
     examples = sorted(match.examples, key=lambda item: (-item.duration_ns, item.start_ns, item.what))[:MOST_EXAMPLES]
     saving = {} if match.saving_ns is None else {"saving_by": "replay" if context.is_replayed else "account"}
     return Finding(

@@ -453,7 +453,7 @@ MOST_OF_THREAD = A_FEW_LINES
 
 def _unnumbered(context: RuleContext, bounds: Sequence[str]) -> Iterator[FirstResponse]:
     """What is usual for these bounds in this kind of program: one thread's time does not tell what it would save."""
-    facts = common_facts(context.trace, is_python=context.program.is_python)
+    facts = common_facts(context.trace, context.program)
     for row in (row for bound in bounds for row in remedies.of_bound(bound)):
         code = row.code(context.program, facts, is_of_amd=context.trace.is_of_amd)
         if row.is_search and code:
@@ -622,7 +622,7 @@ def _capture(context: RuleContext) -> Iterator[FirstResponse]:
 
 def _capture_again(context: RuleContext, lacking: Sequence[str], how: str, options: str) -> Iterator[FirstResponse]:
     if lacking:
-        program = common_facts(context.trace, is_python=context.program.is_python)["program"]
+        program = common_facts(context.trace, context.program)["program"]
         yield FirstResponse(
             "unknown.capture",
             "Capture what this trace lacks, and analyse again",

@@ -359,7 +359,6 @@ class Row(Struct, frozen=True):
     time: Mapping[str, int]  # ns by cause
     is_judged: bool = True  # what no range owns is time, but nothing to judge
     is_paced: bool = False  # by something outside of the program
-    is_told_above: bool = False  # why, with the row that holds it
 
     @property
     def instances(self) -> str:
@@ -402,8 +401,7 @@ class Row(Struct, frozen=True):
 
     @property
     def because(self) -> str:
-        is_told_here = self.is_judged and not self.is_told_above
-        return clean(self.region.verdict.because).rstrip(".") if is_told_here else ""
+        return clean(self.region.verdict.because).rstrip(".") if self.is_judged else ""
 
 
 class Selection(Struct, frozen=True):
@@ -527,8 +525,9 @@ def select(report: Report, min_share: float | None = None) -> Selection:
 
 def share_of(report: Report) -> str:
     """Whose time a region's share is of; empty where one GPU or thread is all there is."""
-    what, number = ("GPUs", len(report.devices)) if report.devices else ("threads", len(report.threads))
-    return f"SHARE: of the time of {'both' if number == 2 else number} {what} together." if number > 1 else ""
+    what, number = ("GPU", len(report.devices)) if report.devices else ("thread", len(report.threads))
+    together = f"of the time of {'both' if number == 2 else number} {what}s together"
+    return f"SHARE: {together}; other percentages: of one {what}'s." if number > 1 else ""
 
 
 def _outside(root: RegionReport, whole_ns: int) -> Row:
@@ -625,8 +624,7 @@ def _row(region: RegionReport, outer: Row | None) -> Row:
         label = f"{label} (inner)"
     if _domain(region.domain) != _domain(around):
         label = f"{label} (found)" if region.found else f"{label} [{_domain(region.domain)}]"
-    is_told = outer is not None and outer.region.verdict.because == region.verdict.because
-    return Row(region, outer.depth + 1 if outer else 0, label, region.share, region.time, is_told_above=is_told)
+    return Row(region, outer.depth + 1 if outer else 0, label, region.share, region.time)
 
 
 def _holds(outer: RegionReport, inner: RegionReport) -> bool:

@@ -40,6 +40,7 @@ PYTHON_CODE = "(Python code)"  # the interpreter itself
 UNKNOWN = "(unknown)"
 _PYTHON_LINE = expression(r"(?:\.py|^In \[\d+\])(?::\d+)?$")  # a file's, or a cell's of a notebook; not told: none
 _NAME = expression(r"^[\w.<>]+$")
+_TORCH_BINARY = expression(r"^lib(?:torch|c10)")
 # Longer names are cut.
 LONGEST_SYMBOL = LABEL
 _TEMPLATE, _ARGUMENTS = expression(r"<[^<>]*>"), expression(r"\([^()]*\)")
@@ -75,6 +76,16 @@ class Hotspot(Struct, frozen=True):
         """Whether the symbol is a line of Python and no function."""
         is_named = self.is_engine or _NAME.match(self.symbol) is not None
         return _PYTHON_LINE.search(self.module) is not None and not is_named
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is a function of a binary, no line and no function of Python."""
+        return self.symbol != PYTHON_CODE and not self.is_engine and _PYTHON_LINE.search(self.module) is None
+
+    @property
+    def is_of_torch(self) -> bool:
+        """Whether it is a function of PyTorch's own libraries."""
+        return _TORCH_BINARY.search(self.module) is not None
 
     @property
     def is_engine(self) -> bool:

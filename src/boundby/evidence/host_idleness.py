@@ -53,7 +53,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, contains, nearest, overlay, subtract, union
 from boundby.model.late import expression
-from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MANY, MOST, NEARLY_ALL, QUARTER, SMALL
+from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MANY, MOST, NEARLY_ALL, QUARTER, SEVERAL, SMALL
 from boundby.model.units import duration
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import Example
@@ -165,8 +165,8 @@ def _varies_by(values: Int) -> float:
 
 #: What to advise of a thread that sleeps in a call which only lets time pass.
 ON_PURPOSE = (
-    "Wait for an event or a condition variable instead of sleeping: a sleep (sleep, nanosleep) to poll ends each wait "
-    "up to one sleep too late"
+    "Wait for an event or a condition variable instead of sleeping: a program that polls with sleep() notices what it "
+    "waits for up to one sleep too late"
 )
 
 # One stretch is a phase of its own from this share of the window, if no more than so many are half as long: many alike
@@ -619,7 +619,7 @@ def _slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str,
 
 def hot_functions(context: RuleContext, rows: Rows, threads: Iterable[int] | None = None) -> tuple[Hotspot, ...]:
     """The sampled functions in which the host was meanwhile: the program's own Python ones, else the innermost that
-    are no plumbing. ``threads`` None: those of the pieces."""
+    are no plumbing; none where so few samples fall there that chance decides. ``threads`` None: those of the pieces."""
     if not are_sampled(context.trace):
         return ()
     pieces = host_pieces(context)
@@ -627,7 +627,8 @@ def hot_functions(context: RuleContext, rows: Rows, threads: Iterable[int] | Non
     inside = pieces.intervals(rows)
     for level in ("python", "user"):
         spots = hottest(context.trace, chosen, inside, limit=MOST_HOTSPOTS, level=level)
-        if named := tuple(spot for spot in spots if spot.symbol != UNKNOWN):
+        named = tuple(spot for spot in spots if spot.symbol != UNKNOWN)
+        if named and named[0].samples >= named[0].share * SEVERAL:
             return named
     return ()
 
@@ -658,11 +659,13 @@ def examples(context: RuleContext, rows: Rows, does: str) -> tuple[Example, ...]
     return tuple(shown)
 
 
-def times(place: Place) -> str:
-    """``53.2 ms in one stretch`` or ``120 ms (100 times 1.20 ms)``."""
+def times(place: Place, threads: int = 1) -> str:
+    """``53.2 ms in one stretch`` or ``120 ms (100 times 1.20 ms)``, of several threads together."""
+    together = f"{threads} threads together" if threads > 1 else ""
     if place.times <= 1:
-        return f"{duration(place.total_ns)} in one stretch"
-    return f"{duration(place.total_ns)} ({place.times:,} times {duration(place.total_ns // place.times)})"
+        return f"{duration(place.total_ns)} {together or 'in one stretch'}"
+    each = f"{place.times:,} times {duration(place.total_ns // place.times)}"
+    return f"{duration(place.total_ns)} ({each}{f', {together}' if together else ''})"
 
 
 # Operators that compute: others only make views, allocate or dispatch, and take microseconds wherever they run.

@@ -37,8 +37,8 @@ def place(path: tuple[str, ...]) -> str:
 
 
 def is_placed(text: str, path: tuple[str, ...]) -> bool:
-    """Whether a sentence names a region itself."""
-    return bool(path) and place(path) in text
+    """Whether a sentence names a region itself, or one inside it."""
+    return bool(path) and (place(path) in text or f'"{"/".join(map(told_name, path[-2:]))}/' in text)
 
 
 def duration(ns: float | None) -> str:

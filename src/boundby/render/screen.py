@@ -73,12 +73,13 @@ def render(
     face = Face(max(width, MIN_WIDTH), color_system, unicode)
     above = [_head(report, face), *_accounts(report, face)]
     tops, last, regions = _tops(report, face, options), _last(report, face, above), _Regions.of(report, face, options)
-    wanted = regions.least(A_FEW_LINES)
-    least = _height([*above, last, tops[: 1 + A_FEW_LINES]]) + wanted + 1
-    below = [_findings(report, face, options, _room(MOST_LINES, face) - least), tops, last]
+    most, wanted = _room(MOST_LINES, face) - _height([*above, last]) - 1, regions.least(A_FEW_LINES)
+    usual = most - wanted - _height([tops[: 1 + A_FEW_LINES]])
+    below = [_findings(report, face, options, usual, most - regions.least(1)), tops, last]
     taken = _height([*above, *below]) + wanted + 1
-    if not options.top:  # names with least time give way
-        below[1] = tops[: max(len(tops) - max(taken - MOST_LINES - 1, 0), 1 + 1)]
+    if not options.top:  # names with least time give way, then all of them
+        kept = len(tops) - max(taken - MOST_LINES - 1, 0)
+        below[1] = tops[:kept] if kept > 1 else []
     room = min(max(MOST_LINES - _height([*above, *below]), regions.least(1)), MOST_ROWS + 2)
     cards = [] if report.analysis.region_glob is None else _cards(report, face)
     return face.text([*above, regions.lines(room), *cards, *below])
@@ -300,8 +301,9 @@ def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Fac
     ]
 
 
-def _findings(report: Report, face: Face, options: ScreenOptions, room: int) -> list[Text]:
-    """The best one, and as many of the next as ``room`` lines hold; what stands on top already is not said again."""
+def _findings(report: Report, face: Face, options: ScreenOptions, room: int, most: int) -> list[Text]:
+    """The best one, and as many of the next as ``room`` lines hold; what stands on top already is not said again.
+    ``most``: lines for the best one, to which kernels and regions give way."""
     above = view.told_above(report)
     worth = _not_told(report, above)
     shown = worth[: options.top or MOST_FINDINGS]
@@ -316,7 +318,7 @@ def _findings(report: Report, face: Face, options: ScreenOptions, room: int) -> 
     if not options.top:
         while len(drawn) > 1 and 1 + sum(map(len, drawn)) > room:
             drawn.pop()
-        if above and len(drawn[0]) > room + A_FEW_LINES - 2:  # kernels give way to it
+        if above and 1 + len(drawn[0]) > most:
             drawn[0] = _titled(1, shown[0], width, above, face)
     number = f"{len(drawn)} of {len(worth)}" if len(drawn) < len(worth) else f"{len(worth)}"
     title = f"{'OTHER ' if above else ''}FINDINGS ({number})"

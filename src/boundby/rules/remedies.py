@@ -91,15 +91,22 @@ class Remedy(Struct, frozen=True, kw_only=True):
         return ""
 
 
-def common_facts(trace: Trace, *, is_python: bool) -> dict[str, str]:
+def common_facts(trace: Trace, program: KnownProgram) -> dict[str, str]:
     """What every row may name: the program's command, the report, and the command that records what the host runs."""
-    command = trace.how_it_runs
-    sample = f"nsys profile --sample=process-tree -t {_traced(trace)} -o run {command}"
-    if is_python:
-        sample = f"boundby profile -- {command}"
-    if trace.is_told_by_frames:
-        sample = f"boundby profile --with torch --torch-record stacks,shapes -- {command}"
+    command, recorder = trace.how_it_runs, sampler(trace, program)
+    sample = f"{recorder} -- {command}" if recorder.startswith("boundby") else f"{recorder} -o run {command}"
     return {"program": command, "report": shlex.quote(trace.path), "sample": sample}
+
+
+def sampler(trace: Trace, program: KnownProgram) -> str:
+    """The command, without the program's own, that records which functions the host runs."""
+    if trace.is_told_by_frames:
+        return "boundby profile --with torch --torch-record stacks,shapes"
+    if program.is_torch:
+        return "boundby profile"
+    if program.is_python:
+        return "boundby profile --nsys-args=--python-sampling=true"
+    return f"nsys profile --sample=process-tree -t {_traced(trace)}"
 
 
 def _traced(trace: Trace) -> str:
@@ -134,6 +141,7 @@ _AN_EVENT = {
     "cpp": "ready.wait(lock, [&] { return is_ready; });  // std::condition_variable, in place of sleep",
     "python": "ready.wait()  # threading.Event, in place of time.sleep",
 }
+_FIND_SLEEP = {"any": "grep -rnwE 'u?sleep|nanosleep|sleep_for|sleep_until' .  # in the source of the program"}
 _POOL = "rmm.reinitialize(pool_allocator=True)"
 
 TABLE: tuple[Remedy, ...] = (
@@ -715,8 +723,14 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="host_blocked",
         id="late-rank-sleeps",
-        title="Make $late come earlier: $doing",
-        do=_AN_EVENT,
+        title="Find the sleep in $late, and remove or shorten it: $doing",
+        do=_FIND_SLEEP,
+    ),
+    Remedy(
+        bound="host_blocked",
+        id="shorter-sleep",
+        title="Find the sleep, and remove or shorten it",
+        do=_FIND_SLEEP,
     ),
     Remedy(
         bound="host_blocked",
@@ -745,7 +759,7 @@ TABLE: tuple[Remedy, ...] = (
         id="prefetch",
         title="Prefetch further ahead",
         do={
-            "torch": "DataLoader(dataset, num_workers=4, prefetch_factor=8)",
+            "torch": "DataLoader(..., prefetch_factor=8)  # all else as it is",
             "tensorflow": "dataset = dataset.prefetch(tf.data.AUTOTUNE)",
         },
         text="A queue evens out batches that take longer than others.",
@@ -762,6 +776,16 @@ TABLE: tuple[Remedy, ...] = (
         text="Workers are not started again at every epoch.",
         needs="a data set that does not change between epochs",
         caution="there is one epoch",
+        kinds=("torch",),
+    ),
+    Remedy(
+        bound="host_blocked",
+        id="start-workers-early",
+        title="Start the workers while the GPU works",
+        do={"torch": "batches = iter(loader)  # before the steps that come first: the workers start beside them"},
+        text="The iterator starts the workers of a DataLoader. They start beside other work if it is made before that.",
+        needs="free cores, and memory for the batches",
+        caution="no work comes before",
         kinds=("torch",),
     ),
     Remedy(

@@ -121,9 +121,9 @@ def test_what_runs_beside_the_gpu_hides_no_more_than_the_gpu_works(
 @pytest.mark.parametrize(
     ("symbols", "first"),
     [
-        (("parse", "read", "copy"), "Find out with py-spy record --native what calls these functions"),
-        ((PYTHON_CODE,), "Record with nsys profile"),
-        ((), "Record with nsys profile"),
+        (("parse", "read", "copy"), "See with py-spy record --native what calls these functions"),
+        ((PYTHON_CODE,), "Record with boundby profile"),
+        ((), "Record with boundby profile"),
     ],
 )
 def test_samples_on_record_are_not_denied(

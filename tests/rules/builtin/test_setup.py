@@ -166,7 +166,7 @@ def test_what_a_message_library_pins_is_told_of_each_process() -> None:
     (item,) = items
     assert item.severity == "low"
     assert item.region is None
-    assert "in each of 2 processes, 80.0 ms in all, once, inside the message-passing library (MPI_Send)" in item.title
+    assert "of each of 2 processes takes up to 40.0 ms inside the message-passing library (MPI_Send)" in item.title
     assert item.evidence["processes"] == 2
     assert not any("Allocate" in line for line in item.advice)
 
@@ -301,7 +301,7 @@ def test_the_large_transformers_warm_up_is_a_note() -> None:
 def test_mpi_pins_once_in_each_rank() -> None:
     rules = on("openacc_mpi_4_processes_4_gpus")
     (item,) = rules["lazy-initialization"]
-    assert "50.9 ms in each of 4 processes" in item.title
+    assert "of each of 4 processes takes up to 50.9 ms" in item.title
     assert "warm-up" not in rules
 
 

@@ -131,7 +131,8 @@ def test_a_process_that_starts_is_named() -> None:
         return replace(trace, threads=threads, schedule=replace(schedule, start_ns=begins))
 
     (found,) = told(Source(made).changed(starts_late), "host-phase")
-    assert found.advice[0].startswith("DataLoader(..., persistent_workers=True)")
+    assert found.remedy == "host_blocked.start-workers-early"  # once: there is no epoch to keep them for
+    assert "iter(loader)" in found.advice[0]
     assert "waits for a process that starts" in found.title
     (early,) = told(Source(made), "host-phase")
     assert "persistent_workers" not in early.advice[0]

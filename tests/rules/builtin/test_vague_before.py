@@ -76,7 +76,7 @@ def _phase(opens: int) -> Source:
 
 def test_code_that_nothing_names_is_told_as_such_with_what_would_tell() -> None:
     (item,) = of("host-phase", _phase(0))
-    assert item.advice[0].startswith("Record with nsys profile --sample=process-tree")
+    assert item.advice[0].startswith("Record with boundby profile --nsys-args=--python-sampling=true")
     assert not any("building indexes" in line or "imports" in line for line in item.advice)
 
 

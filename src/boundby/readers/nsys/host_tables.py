@@ -51,6 +51,7 @@ from boundby.trace.tables import (
     Trace,
 )
 from boundby.trace.vocabulary.os import MPI_DOMAIN, is_mpi, is_symmetric
+from boundby.trace.vocabulary.range_names import OWN_DOMAIN, STEPS_RANGE
 
 # Message passing: the tables of MPI and UCX calls, or, in reports of 2022, ranges named for calls of MPI.
 #
@@ -468,22 +469,28 @@ def api_calls(raw: Raw, indexes: Indexes) -> CallTable:
 
 
 def ranges(raw: Raw, indexes: Indexes) -> tuple[Ranges, tuple[str, ...]]:
-    """Push/pop and start/end ranges, and the names of the domains they index.
+    """Push/pop and start/end ranges, and the names of the domains they index. Without boundby's own, which tells the
+    profiler what to record, and names no part of the program.
 
     Of ranges with the same instants nothing tells which is the outer one, so names do, and not the order of rows.
     """
     domain, domains = _domains(raw, indexes.database)
+    name = _range_names(raw, indexes)
     table = Ranges(
         start_ns=raw["start"],
         end_ns=indexes.ends(raw["end"]),
         thread=indexes.identities.threads(raw["globalTid"]),
-        name=_range_names(raw, indexes),
+        name=name,
         domain=domain,
         is_start_end=translated(raw["eventType"], START_END.__contains__, np.bool_),
         is_open=compact(raw["end"] == MISSING),
         **_payloads(raw, indexes),
     )
-    return table.sorted(indexes.pool.names()), domains
+    names = indexes.pool.names()
+    if OWN_DOMAIN in domains and STEPS_RANGE in names:
+        is_own = (domain == domains.index(OWN_DOMAIN)) & (name == names.index(STEPS_RANGE))
+        table = table.take(~is_own)
+    return table.sorted(names), domains
 
 
 def _payloads(raw: Raw, indexes: Indexes) -> dict[str, npt.NDArray[Any]]:

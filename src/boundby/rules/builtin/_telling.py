@@ -11,16 +11,17 @@ import numpy as np
 from boundby.attribution.regions import ROOT
 from boundby.evidence.code_lines import PYTHON_CODE, Hotspot, line_of_calls, line_of_spots
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.device_work import scaled
+from boundby.evidence.device_work import device_work, scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
 from boundby.evidence.initialization import progress_at, rest_from
 from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, is_even, merged
 from boundby.model.intervals import NOTHING, CoveredTime, contains
 from boundby.model.late import expression
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NEARLY_ALL, NOTABLE, QUARTER
+from boundby.model.scale import A_FEW_LINES, HABIT, HALF, HARDLY, MANY, NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.units import count, duration, percent
 from boundby.results.report import CodeLine
+from boundby.rules.remedies import sampler
 from boundby.rules.rule import Match
 from boundby.structure.found import is_found
 from boundby.trace.vocabulary.range_names import fold_name
@@ -125,7 +126,7 @@ def _of_place(context: RuleContext, place: Place, waiting_ns: int, asleep_fracti
         shared["host_asleep_fraction"] = round(asleep_fraction, 3)
     if place.parts:
         length = times if place.times > 1 else lambda part: duration(part.total_ns)
-        shared["places"] = [f"{_where(context, part)}: {length(part)}" for part in place.parts]
+        shared["places"] = [f"{_where(context, part) or 'elsewhere'}: {length(part)}" for part in place.parts]
     return shared
 
 
@@ -174,6 +175,8 @@ def is_early(context: RuleContext, place: Place) -> bool:
     pieces, step = host_pieces(context), context.timeline.step_region
     if step is not None and np.count_nonzero(context.timeline.ownership.regions.of_range == step) == 1:
         return False
+    if np.count_nonzero(device_work(context).is_kernel) < HABIT:  # of which nothing is early
+        return False
     length = pieces.length_ns[place.rows]
     early = progress_at(context, pieces.start_ns[place.rows]) < EARLY
     return context.trace.captured.kernels and int(length[early].sum()) >= MOST_IS_EARLY * int(length.sum())
@@ -200,17 +203,15 @@ def unseen_advice(context: RuleContext, *, is_python: bool = False, of_range: st
     """What would tell what the host computes, where nothing on record does. ``is_python``: samples say that it is
     Python code, and no more; ``of_range``: a range does, and no more."""
     nothing = f"only the range {of_range} names this code" if of_range else "the recording does not name this code"
-    if is_python:
-        nothing = "no recorded Python stack names the line"
-    shows = "its functions" if context.trace.captured.osrt else "its functions and files"
     if context.trace.is_told_by_frames:
         return f"Record with torch.profiler.profile(with_stack=True) to see its lines: {nothing}"
-    python = " --python-sampling=true" if context.program.is_python else ""
-    osrt = "" if context.trace.captured.osrt else " -t cuda,nvtx,osrt"
-    if context.trace.captured.cpu_samples:  # too few of them fall there
+    if context.trace.captured.cpu_samples:
+        if is_python:
+            return "See its lines with py-spy record: the samples say no more than that it is Python code"
         more = "a longer run, or a smaller nsys profile --sampling-period"
-        return f"Record more samples ({more}) to see its functions: {nothing}"
-    return f"Record with nsys profile --sample=process-tree{python}{osrt} to see {shows}: {nothing}"
+        return f"Record more samples ({more}) to see its functions: too few fall there"
+    shows = "its functions" if context.trace.captured.osrt else "its functions and files"
+    return f"Record with {sampler(context.trace, context.program)} to see {shows}: {nothing}"
 
 
 def early_advice(context: RuleContext, place: Place, files: int, *, is_known: bool) -> tuple[str, ...]:
@@ -291,27 +292,25 @@ def where_and_when(context: RuleContext, place: Place) -> str:
     if not place.parts:
         between = neighbours(context, place.rows) if place.region == ROOT else ""
         threads = len(host_pieces(context).threads_of(place.rows))
-        together = f", {threads} threads together" if threads > 1 and len(context.timeline.devices) > 1 else ""
-        return f"{f' {between}' if between else ''}, for {times(place)}{together}"
-    even = [part for part in place.parts if is_even(host_pieces(context).region[part.rows])]
-    shown = even[:MOST_NAMED]
-    named = [f"{duration(part.total_ns)} {_where(context, part)}" for part in shown]
-    number = f"{len(even)} places" if len(even) == len(place.parts) else "several places"
-    if place.times == 1:
-        number = "one stretch"
-    rest_ns = sum(part.total_ns for part in place.parts) - sum(part.total_ns for part in shown)
+        several = threads if len(context.timeline.devices) > 1 else 1
+        return f"{f' {between}' if between else ''}, for {times(place, several)}"
+    told = [(part, where) for part in place.parts if (where := _where(context, part))]
+    number = f"{len(told)} places" if len(told) == len(place.parts) else "several places"
+    number = "one stretch" if place.times == 1 else number
+    if not told:
+        return f", for {duration(place.total_ns)} in {number}"
+    named = [f"{duration(part.total_ns)} {where}" for part, where in told[:MOST_NAMED]]
+    rest_ns = sum(part.total_ns for part in place.parts) - sum(part.total_ns for part, _ in told[:MOST_NAMED])
     named += [f"{duration(rest_ns)} elsewhere"] if rest_ns else []
     return f", for {duration(place.total_ns)} in {number} ({', '.join(named)})"
 
 
 def _where(context: RuleContext, place: Place) -> str:
-    """``in LOAD``, ``between LOAD and FIT``; of what lies here and there ``elsewhere``."""
+    """``in LOAD``, ``between LOAD and FIT``; empty of what lies here and there, or in no range."""
     if not is_even(host_pieces(context).region[place.rows]):
-        return "elsewhere"
+        return ""
     named = units.place(context.path(place.region))
-    if named:
-        return f"in {named}"
-    return neighbours(context, place.rows) or "outside of all ranges"
+    return f"in {named}" if named else neighbours(context, place.rows)
 
 
 def neighbours(context: RuleContext, rows: Rows) -> str:
@@ -331,7 +330,7 @@ def neighbours(context: RuleContext, rows: Rows) -> str:
 
 def around(context: RuleContext, threads: Sequence[tuple[int, ...]], at_ns: Int64Array, weight_ns: Int64Array) -> str:
     """``between COPY and FIT``: the ranges around these instants on their threads, or around most of their weight;
-    empty where there are none. Shapes (n,)."""
+    empty where no two ranges are. Shapes (n,)."""
     ranges = context.trace.ranges
     if not len(threads) or not len(ranges):
         return ""
@@ -347,9 +346,7 @@ def around(context: RuleContext, threads: Sequence[tuple[int, ...]], at_ns: Int6
     where, time = min(total.items(), key=lambda item: (-item[1], item[0]))
     if not where or time == sum(total.values()):
         return where
-    if time >= MOST_OF_IT * sum(total.values()):
-        return f"mostly {where}"
-    return f"outside of all ranges ({duration(time)} of it {where})"
+    return f"mostly {where}" if time >= MOST_OF_IT * sum(total.values()) else ""
 
 
 def _between(context: RuleContext, around: Rows, middle: Int64Array) -> tuple[list[list[int]], Rows]:

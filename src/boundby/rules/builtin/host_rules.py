@@ -98,6 +98,7 @@ class _Work(Enum):
     SPREAD = auto()  # over functions of which none holds half of the samples
     SPREAD_ALONE = auto()  # likewise, where no GPU works that it could run beside
     UNSEEN = auto()
+    UNNAMED = auto()  # likewise, though samples are on record: too few, or of Python code without its lines
 
 
 _REMEDIES = {
@@ -110,6 +111,7 @@ _REMEDIES = {
     _Work.SPREAD: "cpu.overlap",
     _Work.SPREAD_ALONE: "cpu.cheaper-code",
     _Work.UNSEEN: "cpu.find-host-code",
+    _Work.UNNAMED: "cpu.cheaper-code",
 }
 _OF_FRAMEWORK = {_Work.SERVER: (OF_SERVER, SLOWED), _Work.DISPATCH: (DISPATCH, SLOWED), _Work.ENGINE: (OF_TORCH,)}
 
@@ -125,16 +127,16 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
         own_ns = place.total_ns - waiting_ns
         if own_ns < context.least_ns:
             continue  # it hardly runs: see preempted
-        core = f" or waits for a core ({duration(waiting_ns)})" if waiting_ns > own_ns // 10 else ""
+        core = f"; for {duration(waiting_ns)} of this it waits for a core" if waiting_ns > own_ns // 10 else ""
         work = _Work.WARM_UP if in_warm_up else _work(context, place, hot, spots, inside)
         yield match(
             context,
             place,
-            f"{by_name}the host {does}{core}{while_idle(context)}{where_and_when(context, place)}"
-            f"{_mostly(hot, inside, spots)}",
+            f"{by_name}the host {does}{while_idle(context)}{where_and_when(context, place)}"
+            f"{_mostly(hot, inside, spots)}{core}",
             does,
             evidence={},
-            advice=_advice_on(context, place, work, hot),
+            advice=_advice_on(context, place, work, hot, spots),
             removed_least=None if in_warm_up else HALF,
             waiting_ns=waiting_ns,
             spots=spots,
@@ -149,7 +151,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
 def _work_does(context: RuleContext) -> str:
     if is_seen(context):
         return "computes"
-    return "works in operators" if is_in_operators(context) else "runs its own code (or sleeps: not captured)"
+    return "works in PyTorch operators or between them" if is_in_operators(context) else "runs its own code or sleeps"
 
 
 def _rest(context: RuleContext, place: Place, *, in_warm_up: bool) -> str:
@@ -169,12 +171,12 @@ def _work(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot]
         return _Work.SERVER
     if inside:
         return _Work.DISPATCH if place.total_ns <= SHORT_NS * place.times else _Work.ENGINE
-    if hot:
-        if spots[0].is_engine or hot == short_symbol(PYTHON_CODE):
-            return _Work.ENGINE if spots[0].is_engine else _Work.UNSEEN
+    if hot and (spots[0].is_engine or spots[0].is_of_torch):
+        return _Work.ENGINE
+    if hot and hot != short_symbol(PYTHON_CODE):
         return _Work.PRINTS if verbose(context, spots) else _Work.NAMED
-    if not spots:
-        return _Work.UNSEEN
+    if hot or not spots:
+        return _Work.UNNAMED if context.trace.captured.cpu_samples else _Work.UNSEEN
     return _Work.SPREAD if context.timeline.devices else _Work.SPREAD_ALONE
 
 
@@ -205,41 +207,38 @@ def _warm_advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     )
 
 
-def _advice_on(context: RuleContext, place: Place, work: _Work, hot: str) -> tuple[str, ...]:
+def _advice_on(context: RuleContext, place: Place, work: _Work, hot: str, spots: Sequence[Hotspot]) -> tuple[str, ...]:
     if work == _Work.WARM_UP:
         return _warm_advice(context, place)
     if is_early(context, place):
         return early_advice(context, place, files_opened(context, place), is_known=bool(hot))
     if work in _OF_FRAMEWORK:
         return _OF_FRAMEWORK[work]
-    if work == _Work.UNSEEN:
+    if work in (_Work.UNSEEN, _Work.UNNAMED):
         of_range = context.tree.name[place.region] if is_annotated(context, place.region) else ""
         return (unseen_advice(context, is_python=bool(hot), of_range=of_range),)
     if work == _Work.SPREAD:
         most_ns = gpu_works_ns(context)
         limit = f": that hides no more than {duration(most_ns)} of it" if most_ns < place.total_ns else ""
         return _callers(context), f"Run it in another thread while the GPU works{limit}"
-    return (*((_callers(context),) if work == _Work.SPREAD_ALONE else ()), _work_advice(context, hot))
+    return (*((_callers(context),) if work == _Work.SPREAD_ALONE else ()), _work_advice(context, place, hot, spots))
 
 
 def _callers(context: RuleContext) -> str:
     """What shows who calls the many functions that samples fall into."""
     profile = context.program.pick("perf record -g", torch="py-spy record --native", python="py-spy record --native")
-    return f"Find out with {profile} what calls these functions: none of them holds half of the samples"
+    return f"See with {profile} what calls these functions: the time is spread over many of them"
 
 
-def _work_advice(context: RuleContext, hot: str) -> str:
-    what = hot or "this code"
-    rest = (
-        "vectorise the rest instead of looping in Python"
-        if context.program.is_python
-        else "let several threads share what remains"
-    )
-    if context.timeline.devices:
-        return f"Compute {what} on the GPU, once before the loop, or in another thread while the GPU works; {rest}"
-    return (
-        f"Make {what} cheaper: compute once what does not change, move what is done to many elements to the GPU; {rest}"
-    )
+def _work_advice(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot]) -> str:
+    what, rest = hot or "this code", "let several threads share what remains"
+    if context.program.is_python:
+        rest = "call it less often, on more data at once" if hot and spots[0].is_compiled else "vectorise loops in it"
+    if not context.timeline.devices:
+        return f"Make {what} cheaper: compute once what does not change, {rest}, or move it to a GPU"
+    is_hidden = gpu_works_ns(context) >= HALF * place.total_ns
+    beside = ", or in another thread while the GPU works" if is_hidden else ""
+    return f"Compute {what} on the GPU, or once before the loop{beside}; {rest}"
 
 
 HOST_WORK = Rule(
@@ -337,11 +336,11 @@ def _where(phase: _Phase, slept: Mapping[str, int]) -> str:
 def _phase_remedy(context: RuleContext, place: Place, phase: _Phase) -> str:
     """The row of the table that fits what the host does there."""
     if phase.waits_for_start and _has_workers(context):
-        return "host_blocked.persistent-workers"
+        return f"host_blocked.{'persistent-workers' if place.times > 1 else 'start-workers-early'}"
     if phase.is_early and (phase.files or phase.is_asleep):
         return "cpu.start-once"
     if not (phase.is_known or phase.files):
-        return "cpu.find-host-code"
+        return _REMEDIES[_Work.UNNAMED if context.trace.captured.cpu_samples else _Work.UNSEEN]
     return _of_code(context, place, phase.spots)
 
 
@@ -358,16 +357,18 @@ def _has_workers(context: RuleContext) -> bool:
     return context.program.is_torch and has_loader(context)
 
 
-def _starting_advice(context: RuleContext, started: Sequence[int]) -> str:
+def _starting_advice(context: RuleContext, place: Place, started: Sequence[int]) -> str:
     """What to do about processes that start, and are waited for."""
-    begin = "Processes start here (pids" if len(started) > 1 else "A process starts here (pid"
-    what = f"{begin} {', '.join(str(pid) for pid in started[:3])}), and what the program does next waits for it"
+    is_one = len(started) == 1
+    begin = "a process starts here (pid" if is_one else "processes start here (pids"
+    what = (
+        f"{begin} {', '.join(str(pid) for pid in started[:3])}), and the program waits for {'it' if is_one else 'them'}"
+    )
+    if _has_workers(context) and place.times > 1:
+        return f"Keep the workers from epoch to epoch, by DataLoader(..., persistent_workers=True): {what}"
     if _has_workers(context):
-        return (
-            "DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch; iter(loader), called early, "
-            f"starts the first ones beside the GPU. {what}"
-        )
-    return f"Start {'them' if len(started) > 1 else 'it'} once, before the steps. {what}"
+        return f"Start its workers earlier, by iter(loader), while the GPU works: {what}"
+    return f"Start {'it' if is_one else 'them'} once, before the steps: {what}"
 
 
 def _phase_advice(context: RuleContext, place: Place, phase: _Phase) -> tuple[str, ...]:
@@ -381,7 +382,7 @@ def _phase_advice(context: RuleContext, place: Place, phase: _Phase) -> tuple[st
 
 def _change(context: RuleContext, place: Place, phase: _Phase) -> str:
     if phase.waits_for_start:
-        return _starting_advice(context, phase.started)
+        return _starting_advice(context, place, phase.started)
     if not (phase.is_known or phase.files):
         return unseen_advice(context)
     if _phase_remedy(context, place, phase) == "cpu.overlap":

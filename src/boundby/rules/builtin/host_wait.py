@@ -97,14 +97,16 @@ class _Wait(Struct, frozen=True):
         """What the host does."""
         if self.what is None:
             return "sleeps"
+        if self.is_barrier:
+            return "waits at a barrier for the other ranks"
+        if self.what == MESSAGES and self.sends is not None:
+            return f"waits for messages of {self.sends.who}"
         return _SPELT_OUT.get(self.what, f"waits in {self.what}")
 
     @property
     def for_whom(self) -> str:
         """The end of a title's clause."""
-        if self.late_rank:
-            return f", mostly for {self.late_rank}"
-        return f", sent by {self.sends.who}" if self.sends else ""
+        return f", mostly for {self.late_rank}" if self.late_rank else ""
 
     @property
     def evidence(self) -> dict[str, object]:
@@ -119,13 +121,15 @@ class _Wait(Struct, frozen=True):
             facts["other_processes_inside_ns"] = [self.late.least_ns, self.late.most_ns]
         return facts
 
-    def remedy(self, doing: _Doing | None) -> str:
+    def remedy(self, context: RuleContext, doing: _Doing | None) -> str:
         """The row of the table that fits. ``doing``: what the late rank does meanwhile, where that is on record."""
         if self.what == MESSAGES:
             if doing is not None:
                 return "host_blocked.late-rank-sleeps" if doing.sleeps else "host_blocked.late-rank-computes"
             return "host_blocked.late-rank" if self.late_rank or self.is_barrier else "host_blocked.messages-ahead"
-        return "host_blocked.wait-for-event" if self.what == "sleep" else "host_blocked.shorter-wait"
+        if self.what != "sleep":
+            return "host_blocked.shorter-wait"
+        return "host_blocked.shorter-sleep" if _is_of_ranks(context) else "host_blocked.wait-for-event"
 
 
 class _Doing(Struct, frozen=True):
@@ -157,7 +161,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             advice=(_advice(context, place, wait, doing),),
             removed_least=HALF,
         ).advising(
-            wait.remedy(doing),
+            wait.remedy(context, doing),
             code=_code(context, place, wait),
             late=wait.late_rank or "one rank",
             doing=doing.words if doing is not None else "",
@@ -228,6 +232,8 @@ def _where(context: RuleContext, rows: Rows) -> str:
 def _advice(context: RuleContext, place: Place, wait: _Wait, doing: _Doing | None) -> str:
     if wait.what is None:
         return _unnamed(context, place)
+    if wait.what == "sleep" and _is_of_ranks(context):
+        return "Remove or shorten the sleep: the other ranks wait for this one meanwhile"
     if wait.what != MESSAGES:
         return ADVICE[wait.what].replace(LAUNCHING, _thread(context))
     if wait.late is not None:
@@ -241,6 +247,11 @@ def _advice(context: RuleContext, place: Place, wait: _Wait, doing: _Doing | Non
             "do without the barrier"
         )
     return _sender_advice(context, wait.sends) if wait.sends else _overlap_advice(context, place, of)
+
+
+def _is_of_ranks(context: RuleContext) -> bool:
+    """Whether this is one of several ranks: no event of one process tells another to go on."""
+    return len(context.trace.messages) > 0
 
 
 def _job(context: RuleContext) -> str:

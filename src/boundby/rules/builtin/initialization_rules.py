@@ -414,19 +414,16 @@ def _by_messages(context: RuleContext, part: _FirstCalls, match: Match) -> Match
     regions = unique(context.timeline.call_region[part.rows]).tolist()
     inside = ", ".join(sorted({context.tree.name[region] for region in regions})[:3])
     if sum(longest) >= _ONCE_SHARE * part.calls_ns:
-        many = f" in each of {len(longest)} processes, {duration(sum(longest))} in all," if len(longest) > 1 else ""
+        each = f" of each of {len(longest)} processes" if len(longest) > 1 else ""
+        up_to = "up to " if len(longest) > 1 else ""
         call_name = context.call_totals(part.rows)[0][0]
-        what, where, cost_ns = (
-            f"the first {call_name} takes {duration(max(longest))}{many} once, inside",
-            "",
-            max(longest),
-        )
+        what, cost_ns = f"the first {call_name}{each} takes {up_to}{duration(max(longest))} inside", max(longest)
     else:
-        what, where, cost_ns = f"{match.title}, inside", "", part.total_ns
+        what, cost_ns = f"{match.title}, inside", part.total_ns
     return replace(
         match,
         region=None,
-        title=f"{what} the message-passing library ({inside}){where}",
+        title=f"{what} the message-passing library ({inside})",
         evidence={**match.evidence, "longest_of_each_process_ns": longest[:16]},
         saving_ns=_saving(context, part),
         advice=(
@@ -607,7 +604,7 @@ _SCRIPTED = "torch.jit.set_fusion_strategy([('DYNAMIC', 1)])  # compiles once fo
 
 def _jit_code(context: RuleContext, who: tuple[str, ...]) -> str:
     """What keeps the code of this compiler."""
-    run = common_facts(context.trace, is_python=context.program.is_python)["program"]
+    run = common_facts(context.trace, context.program)["program"]
     if "nvFuser" in who and any(map(_FRONT_END.match, context.tree.name)):
         return _SERIALIZED
     if {"torch.compile", "Triton"} & {*who}:

@@ -32,8 +32,8 @@ from boundby.model.arrays import median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, intersect
 from boundby.model.scale import HALF, LIST, QUARTER
-from boundby.model.units import counted, percent, size
-from boundby.rules.builtin._telling import asleep_share, match, where_and_when
+from boundby.model.units import counted, percent, plural, size
+from boundby.rules.builtin._telling import asleep_share, match, mostly_in, where_and_when
 from boundby.rules.rule import Match, Rule
 
 # As many paths of files stand in the evidence.
@@ -117,13 +117,21 @@ def _workers_advice(context: RuleContext, busiest: list[FeedingWorker], processe
 
 
 def _beside_advice(context: RuleContext, place: Place) -> str:
-    spots = hot_functions(context, place.rows)
-    hot = f"; most of it is {spots[0].short_symbol}" if spots else ""
-    other = context.program.pick(
-        "Let another thread fill the next pinned buffer",
-        torch="Let other processes do it, by DataLoader(num_workers=4, pin_memory=True, persistent_workers=True)",
+    hot = mostly_in(hot_functions(context, place.rows))
+    does = f"now the program's own thread does it{f', mostly in {hot}' if hot else ''}"
+    if workers_now := loader_processes(context):
+        into = f"Move this work into the {plural(workers_now, 'worker')} of the DataLoader"
+        return f"{'Begin it earlier, beside other work' if place.times == 1 else into}: {does}"
+    buffer = (
+        "Let another thread fill the next pinned buffer" if context.timeline.devices else "Let another thread do it"
     )
-    return f"{other}: now the launching thread prepares each batch itself{hot}"
+    return f"{context.program.pick(buffer, torch=f'Let other processes do it, by {_loader(context)}')}: {does}"
+
+
+def _loader(context: RuleContext) -> str:
+    """A DataLoader whose workers make the batches. Pinned memory serves copies to a GPU."""
+    pinned = "pin_memory=True, " if context.timeline.devices else ""
+    return f"DataLoader(dataset, num_workers=4, {pinned}persistent_workers=True)"
 
 
 def _waiting_advice(context: RuleContext, place: Place, others: list[FeedingWorker]) -> str:
@@ -151,7 +159,7 @@ def _waiting_advice(context: RuleContext, place: Place, others: list[FeedingWork
             f"{named_workers(runs)} meanwhile, and what {they} for besides is not on record (a core, storage, the "
             "network)"
         )
-    if next(iter(slept_on(context, place.rows)), None) == "sleep":
+    if _only_sleeps(context, place):
         return ON_PURPOSE
     return (
         f"Prefetch more{program.pick('', torch=' (prefetch_factor)')}, cache, pack small files into large ones: "
@@ -160,13 +168,18 @@ def _waiting_advice(context: RuleContext, place: Place, others: list[FeedingWork
     )
 
 
+def _only_sleeps(context: RuleContext, place: Place) -> bool:
+    """Whether what the host sleeps in there is mostly a call that only lets time pass."""
+    return next(iter(slept_on(context, host_pieces(context).asleep(place.rows))), None) == "sleep"
+
+
 def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[FeedingWorker]) -> tuple[str, str]:
     """The row of the table, and its code where the number of workers is known."""
     processes = [worker for worker in others if worker.is_process]
-    if sleeping <= MOSTLY_ASLEEP and not any(worker.busy >= MOSTLY_BUSY for worker in processes):
-        return "host_blocked.load-beside", ""
-    if next(iter(slept_on(context, place.rows)), None) == "sleep" and not processes:
-        return "host_blocked.load-beside", ""  # whatever the pause is for, another thread can take it
+    makes_it = sleeping <= MOSTLY_ASLEEP and not any(worker.busy >= MOSTLY_BUSY for worker in processes)
+    # Whatever a pause is for, another thread can take it.
+    if makes_it or (_only_sleeps(context, place) and not processes):
+        return "host_blocked.load-beside", context.program.pick("", torch=_loader(context))
     if not processes:
         return "host_blocked.workers", ""
     helpers = [
@@ -228,7 +241,7 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
         asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
         others = _workers_beside(context, place)
         threads = [thread for worker in others for thread in worker.threads]
-        evidence, until = _until_upload(pieces, place)
+        evidence, batch = _batch_uploaded(pieces, place)
         if len(asleep):
             evidence["slept_on_ns"] = slept_on(context, asleep)
         if captured.cpu_scheduling:
@@ -244,29 +257,32 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
         yield match(
             context,
             place,
-            f"{_what(context, sleeping)}{until}{where_and_when(context, place)}{meanwhile}",
-            "waits for input" if sleeping > 0.5 else "prepares input",
+            f"{_what(context, place, sleeping, batch)}{where_and_when(context, place)}{meanwhile}",
+            "waits for input" if sleeping > MOSTLY_ASLEEP else "prepares input",
             evidence=evidence,
             advice=input_advice(context, place, sleeping, others),
             removed_least=HALF,
             asleep_fraction=sleeping,
-            spots=hot_functions(context, place.rows, threads if sleeping > 0.5 and threads else None),
+            spots=hot_functions(context, place.rows, threads if sleeping > MOSTLY_ASLEEP and threads else None),
         ).advising(*_remedy(context, place, sleeping, others))
 
 
-def _until_upload(pieces: HostPieces, place: Place) -> tuple[dict[str, object], str]:
-    """Evidence and words of the upload that most of this time ends in; empty where it ends in something else."""
+def _batch_uploaded(pieces: HostPieces, place: Place) -> tuple[dict[str, object], str]:
+    """Evidence and words of the batch whose upload most of this time ends in; empty where it ends in something else."""
     uploads = pieces.batch_bytes[place.rows]
     if 2 * int(pieces.length_ns[place.rows][uploads > 0].sum()) <= place.total_ns:
         return {}, ""
     batch_bytes = round(median(uploads[uploads > 0]))
-    return {"batch_bytes": batch_bytes}, f" until the next batch ({size(batch_bytes)}) is uploaded"
+    return {"batch_bytes": batch_bytes}, f"its next batch ({size(batch_bytes)})"
 
 
-def _what(context: RuleContext, sleeping: float) -> str:
+def _what(context: RuleContext, place: Place, sleeping: float, batch: str) -> str:
+    is_pause = sleeping > MOSTLY_ASLEEP and _only_sleeps(context, place)
     if context.timeline.devices:
-        return "the GPU waits for input"
-    return "the program waits for input" if sleeping > 0.5 else "the program prepares its input itself"
+        return f"the GPU waits for {batch or 'input'}{' while the host is in sleep()' if is_pause else ''}"
+    if is_pause:
+        return "the program is in sleep() where it fetches its input"
+    return "the program waits for input" if sleeping > MOSTLY_ASLEEP else "the program prepares its input itself"
 
 
 HOST_INPUT = Rule(
@@ -290,8 +306,8 @@ def _between_steps(context: RuleContext) -> Iterator[Match]:
     for place in places(context, pieces.of_kind(Idleness.BETWEEN)):
         asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
         spots = hot_functions(context, place.rows)
-        does = "sleeps" if sleeping > 0.5 else "computes" if is_seen(context) else "computes or sleeps"
-        hot = f" in {spots[0].short_symbol}" if spots and sleeping <= 0.5 else ""
+        does = "sleeps" if sleeping > MOSTLY_ASLEEP else "computes" if is_seen(context) else "computes or sleeps"
+        hot = f" in {spots[0].short_symbol}" if spots and sleeping <= MOSTLY_ASLEEP else ""
         others = _workers_beside(context, place)
         yield match(
             context,

@@ -300,6 +300,8 @@ def without_numbers(names: Sequence[str], number: re.Pattern[str] = _NUMBER) -> 
     return [number.sub(_ANY_NUMBER, name) if name.isascii() else name for name in names]
 
 
+#: The range that ``boundby.annotate.steps`` opens around its active iterations, and its domain.
+STEPS_RANGE, OWN_DOMAIN = "boundby.capture", "boundby"
 #: How the ranges that PyTorch's autograd engine opens around each node of the backward pass begin.
 BACKWARD = "autograd::engine::evaluate_function: "
 
