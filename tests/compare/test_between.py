@@ -533,7 +533,7 @@ def _same(report: Report) -> tuple[DeviceChange, Comparison]:
 def test_what_saves_a_run_nothing_is_no_promise() -> None:
     warm_up = replace(reports.sample().findings[0], remedy="init.warm-up")
     found = FindingChange(status="new", finding=warm_up, saving_after_ns=(0, 66_000_000))
-    told = "the measured part saves up to 66.0 ms"
+    told = "what you time gets shorter by up to 66.0 ms; the whole run does not"
     assert finding_figures(found) == told
     left = FindingChange(status="resolved", finding=warm_up, saving_before_ns=(0, 66_000_000))
     assert finding_figures(left) == f"promised: {told}"

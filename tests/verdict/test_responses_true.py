@@ -114,7 +114,7 @@ def test_what_only_moves_time_is_not_sold_as_a_saving(tmp_path: Path) -> None:
     assert found.saving_ns[1] > 0
     assert not sentences.saves(found)
     (told,) = [one for one in report.devices[0].first_responses if one.id == "init.warm-up"]
-    assert sentences.saves_of(told, report.devices[0].window_ns).startswith("the measured part saves ")
+    assert sentences.saves_of(told, report.devices[0].window_ns).startswith("what you time gets shorter by ")
     assert "(saves" not in screen.render(report)
 
 

@@ -338,7 +338,7 @@ def test_a_host_that_stages_pageable_copies_does_not_spin() -> None:
     case = case_of(time=account(gpu_copy=1000), active_ns=10**6, api=api, sync=sync)
     checks = checks_of(Signs(case, Gaps(0, 0, 0), 0.99, staging_ns=96 * 10**7))
     assert checks["CPU utilization"].reading == (
-        "over 90 %, but its own work takes under 1 % of the time: otherwise it copies pageable memory"
+        "over 90 %, but its own work takes under 1 % of the time; the rest of the time it copies pageable memory"
     )
     assert checks["CUDA API calls"].reading == (
         "0 % of the time is spent in calls that do not wait, 96 % in copies of pageable memory"

@@ -306,7 +306,7 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
         share += f" (each {percent(NOTABLE)} off it saves {saved}, {of_window} of the window)"
     took = duration(int(work.duration_ns[chosen].sum()))
     who = "it" if len(name) <= LONGEST_NAME else name  # the title has a short one
-    because = f"{who} takes {took}, {share}, in {shape(context, chosen)}{seen}"
+    because = f"{who} takes {took}, {share}, in {shape(context, chosen)}{seen}{_beside_others(subject)}"
     # A plus would join two scenarios; and a scenario makes it faster on other GPUs, too.
     is_asked = "+" not in name and len(chosen) == int(alike.sum())
     asked = f"kernel:{name}={KERNEL_MOST:g}" if is_asked else ""
@@ -315,6 +315,16 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
     symbol = context.trace.names[context.operations.name[chosen[0]]]
     answer = answer._replace(where=where, is_shown=bool(seen), is_guess=True)
     return _TopKernel(name, symbol, share, is_slow_double(context, int(chosen[0])), chosen, answer)
+
+
+def _beside_others(subject: Subject) -> str:
+    """What has to become shorter as well, where a mixed verdict names what the device does side by side."""
+    verdict = subject.part.verdict
+    others = [
+        key for key in verdict.mixed_of or () if key != Cause.GPU_COMPUTE.key and Cause[key.upper()] in BUSY_CAUSES
+    ]
+    is_mixed = verdict.bound == "mixed" and others
+    return f"; alone that saves little: shorten {NOUN[others[0]]}, too" if is_mixed else ""
 
 
 def _of_kernel_time(context: RuleContext, rows: Rows, part_ns: int) -> str:
@@ -615,10 +625,16 @@ def _overlap_copies(subject: Subject) -> Told | None:
         return answer
     row = remedies.by_key()["gpu_copy.overlap-copies"]
     alone_ns = beside_copies(subject.context)[subject.device].kernels_alone_ns
-    shorter_ns = min(subject.part.time[Cause.GPU_COPY.key], alone_ns)
+    shorter_ns = min(subject.part.time[Cause.GPU_COPY.key] - _uploads_ns(subject), alone_ns)
     if shorter_ns < subject.context.least_ns:
         return None  # they overlap already
     return _limited(subject.replayed(row.scenario, row.because), shorter_ns)
+
+
+def _uploads_ns(subject: Subject) -> int:
+    """What uploads take that come once, before what they could run beside."""
+    uploads = (item for item in subject.findings if item.remedy == "gpu_copy.make-on-device")
+    return sum(ns for item in uploads if isinstance(ns := item.evidence.get("exposed_ns"), int))
 
 
 def _limited(told: Told, most_ns: int) -> Told:

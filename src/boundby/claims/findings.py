@@ -82,7 +82,14 @@ def _judged(context: RuleContext, rule: Rule, match: Match, limits: Wholes) -> _
     closed = limits.closed(Claim(rule.id, rule.takes, saving, region))
     if not _is_worth(context, match, saving, closed, limits):
         return None
-    severity = _severity(context, match, closed, is_narrowed=closed != saving, is_told=limits.is_told)
+    severity = _severity(
+        context,
+        match,
+        closed,
+        is_narrowed=closed != saving,
+        is_told=limits.is_told,
+        is_elsewhere=_is_elsewhere(_row(rule, match)),
+    )
     return _Judged(None if severity == "note" and closed == (0, 0) else closed, severity, beside)
 
 
@@ -104,8 +111,12 @@ def _within_cost(context: RuleContext, match: Match, saving: tuple[int, int]) ->
     return ClaimedSaving(min(low, most), min(high, most))
 
 
-def _severity(context: RuleContext, match: Match, saving: ClaimedSaving, *, is_narrowed: bool, is_told: bool) -> str:
-    """As the rule says, but for what is left of its saving; else by the saving."""
+def _severity(
+    context: RuleContext, match: Match, saving: ClaimedSaving, *, is_narrowed: bool, is_told: bool, is_elsewhere: bool
+) -> str:
+    """As the rule says, but for what is left of its saving; else by the saving. Low where another run saves it."""
+    if is_elsewhere and match.severity != "note":
+        return "low"
     severity = by_saving = _severity_of(saving, context.longest_window_ns)
     if match.severity is not None:
         severity = max(match.severity, by_saving, key=SEVERITIES.index) if is_narrowed else match.severity
@@ -116,14 +127,17 @@ def _severity(context: RuleContext, match: Match, saving: ClaimedSaving, *, is_n
         severity = "medium"
     # Whatever a rule thinks of its remedy: what may save this run a tenth of its window is not low.
     is_large = saving.high_ns >= HIGH_SHARE * context.longest_window_ns
-    if severity == "low" and is_large and not _saves_elsewhere(match):
-        severity = "medium"
-    return severity
+    return "medium" if severity == "low" and is_large else severity
 
 
-def _saves_elsewhere(match: Match) -> bool:
-    """Whether its remedy saves this run nothing, and another one something."""
-    return bool(match.remedy and remedies.by_key()[match.remedy].elsewhere)
+def _row(rule: Rule, match: Match) -> remedies.Remedy | None:
+    """The row of the table that tells what to do about it."""
+    return remedies.by_key()[match.remedy] if match.remedy else remedies.of_rule(rule.id)
+
+
+def _is_elsewhere(row: remedies.Remedy | None) -> bool:
+    """Whether what it saves this run does not save."""
+    return row is not None and bool(row.elsewhere)
 
 
 def _severity_of(saving: ClaimedSaving, window_ns: int) -> str:
@@ -137,7 +151,7 @@ def _severity_of(saving: ClaimedSaving, window_ns: int) -> str:
 
 
 def _finding(context: RuleContext, rule: Rule, match: Match, judged: _Judged) -> Finding:
-    row = remedies.by_key()[match.remedy] if match.remedy else remedies.of_rule(rule.id)
+    row = _row(rule, match)
     facts = {**remedies.common_facts(context.trace, context.program), **match.facts}
     examples = sorted(match.examples, key=lambda item: (-item.duration_ns, item.start_ns, item.what))[:MOST_EXAMPLES]
     saving = {} if match.saving_ns is None else {"saving_by": "replay" if context.is_replayed else "account"}
@@ -185,8 +199,10 @@ def _named(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def rank(finding: Finding) -> tuple[object, ...]:
-    """Notes last; best saving first, of which the part that is sure counts twice."""
+    """Notes last; what saves this run most first, of which the part that is sure counts twice."""
+    is_elsewhere = _is_elsewhere(remedies.by_key().get(finding.remedy))
     low, high = finding.saving_ns or (0, 0)
     is_note = finding.severity == "note"
     severity = SEVERITIES.index(finding.severity)
-    return is_note, -(2 * low + high), severity, finding.rule, finding.region or (), finding.title
+    saved_ns = -(2 * low + high)
+    return is_note, is_elsewhere, saved_ns, severity, finding.rule, finding.region or (), finding.title

@@ -87,7 +87,7 @@ def _cpu_utilization(signs: Signs) -> Check:
     waits = {"copies pageable memory": signs.staging_ns, "spins in waits for the device": signs.case.sync.blocked_ns}
     does = [what for what, ns in waits.items() if ns >= WORTH_BESIDE * max(waits.values())]
     own = f"{percent(active)} of the time" if active > LEAST_TOLD else "under 1 % of the time"
-    reading = f"over 90 %, but its own work takes {own}: otherwise it {' and '.join(does)}"
+    reading = f"over 90 %, but its own work takes {own}; the rest of the time it {' and '.join(does)}"
     return Check(name, percent(utilization), reading, None)
 
 

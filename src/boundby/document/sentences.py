@@ -391,6 +391,8 @@ def saves_of(response: FirstResponse, window_ns: int) -> str:
     """``saves 1.10-1.30 s, 20-24 %``, or who saves that time, if not this run; empty without a number."""
     saves = saving(response.saving_ns, window_ns)
     row = remedies.by_key().get(response.id)
+    if saves and response.saving_ns is not None and row is not None and row.elsewhere:
+        saves = saves_range(response.saving_ns)  # it is no part of this window
     return saves and (row.saves(saves) if row is not None else f"saves {saves}")
 
 

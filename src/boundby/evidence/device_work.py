@@ -45,6 +45,11 @@ class DeviceWork(Struct, frozen=True, dict=True):
         """Time in which kernels run, over all devices."""
         return int(self.exposed_ns[self.is_kernel].sum())
 
+    @cached_property
+    def kernels_ns(self) -> int:
+        """Their durations, summed: what shares of kernel time are of."""
+        return int(self.duration_ns[self.is_kernel].sum())
+
     def kernels_of(self, kinds: Collection[int]) -> Rows:
         """Kernels of one of these kinds: where no name has one, no row is looked at."""
         fits = is_any(self.kind.table, kinds)

@@ -168,6 +168,17 @@ def warm_regions(context: RuleContext) -> Bool:
     return context.regions_where(WARM_NAME.search)
 
 
+def place_beyond_warm_up(context: RuleContext, region_of_each: npt.NDArray[np.integer], weight: Int) -> int:
+    """As `RuleContext.place`; around the warm-up where more than a little of it lies after that, as measured steps pay
+    for it, too. Shapes (n,) both."""
+    region, tree, warm = context.place(region_of_each, weight), context.tree, warm_regions(context)
+    after = ~warm[region_of_each]
+    if int(weight[after].sum()) > SMALL * int(weight.sum()):
+        while warm[region]:
+            region = int(tree.parent[region])
+    return region
+
+
 def warm_share(context: RuleContext) -> tuple[float, list[str]]:
     """The fraction of the account that lies in warm-up regions, and the outermost of their names, most time first."""
     tree, warm = context.tree, warm_regions(context)

@@ -177,9 +177,10 @@ class FullLink(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """``the link is full: copies to the device take 17.6 ms, 91 % of the window``."""
-        taken = f"{duration(self.busy_ns)}, {percent(self.share)} of the window"
-        return f"the link is full: copies {WAYS[self.way]} take {taken}"
+        """``hidden or not, copies to the device take 17.6 ms, 91 % of the window``."""
+        return (
+            f"hidden or not, copies {WAYS[self.way]} take {duration(self.busy_ns)}, {percent(self.share)} of the window"
+        )
 
 
 @once

@@ -353,7 +353,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cuda_api",
         id="graphs-with-collectives",
-        title="Launch what repeats as one CUDA graph, its collectives in it",
+        title="Launch what repeats as one CUDA graph that includes the collectives",
         rules=("cuda-graphs",),
         do={
             "torch": 'model = torch.compile(model, mode="reduce-overhead")  # in place of torch.compile(model)',
@@ -389,7 +389,7 @@ TABLE: tuple[Remedy, ...] = (
         id="larger-chunks",
         title="Cut the work into larger chunks",
         rules=("small-chunks",),
-        do={"any": "chunk_size = $larger * chunk_size  # $each: a copy then takes several times as long as its call"},
+        do={"any": "chunk_size = $larger * chunk_size  # $each"},
         text="A copy or kernel should run for several times as long as its call.",
         needs="memory for two or three chunks at a time",
         caution="the latency of one chunk counts",
@@ -837,9 +837,9 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="gpu_copy",
         id="pinned-for-reuse",
-        title="Pin buffers that a longer run copies again",
+        title="Pin the buffers if a longer run copies them again",
         do=_PINNED,
-        elsewhere="each repeat in a longer run saves $time",
+        elsewhere="this run saves nothing; each further time that they are copied saves $time",
     ),
     Remedy(
         bound="gpu_copy",
@@ -1029,7 +1029,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="init",
         id="warm-up",
-        title="Warm up before the measured part",
+        title="Warm up before you start the clock",
         rules=("lazy-initialization",),
         do={
             "torch": "for _ in range(3): model(sample)  # before the clock starts\ntorch.cuda.synchronize()",
@@ -1045,7 +1045,7 @@ TABLE: tuple[Remedy, ...] = (
         caution="the program runs once and is short: then the start is what counts",
         scenario="init_free",
         because="it comes once, and steps that follow do not pay it",
-        elsewhere="the measured part saves $time",
+        elsewhere="what you time gets shorter by $time; the whole run does not",
     ),
     Remedy(
         bound="init",

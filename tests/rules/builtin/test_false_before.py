@@ -61,13 +61,20 @@ def test_what_only_moves_time_is_low_however_long_it_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("remedy", "severity"), [("init.warm-up", "low"), ("gpu_compute.fuse", "medium"), ("", "medium")]
+    ("asked", "is_elsewhere", "severity"), [("low", True, "low"), ("high", True, "low"), ("low", False, "medium")]
 )
-def test_nothing_else_that_may_save_a_tenth_is_low(remedy: str, severity: str) -> None:
+def test_nothing_else_that_may_save_a_tenth_is_low(asked: str, is_elsewhere: bool, severity: str) -> None:
     """Whatever a rule thinks of its remedy."""
     context = SimpleNamespace(longest_window_ns=100 * MS, is_replayed=True)
-    found = SimpleNamespace(severity="low", is_unsure=False, remedy=remedy)
-    told = findings_of_rules._severity(context, found, ClaimedSaving(0, 20 * MS), is_narrowed=False, is_told=True)  # type: ignore[arg-type]
+    found = SimpleNamespace(severity=asked, is_unsure=False)
+    told = findings_of_rules._severity(
+        context,  # type: ignore[arg-type]
+        found,  # type: ignore[arg-type]
+        ClaimedSaving(0, 20 * MS),
+        is_narrowed=False,
+        is_told=True,
+        is_elsewhere=is_elsewhere,
+    )
     assert told == severity
 
 

@@ -92,7 +92,7 @@ def test_work_that_is_small_as_a_whole_is_not_cut_otherwise() -> None:
     """Two chunks of 32 KiB are no more than one of 64: what helps is more work."""
     chunk = [Copy(32_768, "HtoD"), Launch("add", 2 * US), Copy(32_768, "DtoH")]
     (item,) = of("small-chunks", Source(program(Loop(2, chunk), Sync())))
-    assert item.advice[0].startswith("Copy each array in one piece of 65.5 kB, and collect more")
+    assert item.advice[0].startswith("Copy each array in one piece (65.5 kB). That is still small")
 
 
 def test_many_files_opened_are_the_cause() -> None:
@@ -128,9 +128,7 @@ def test_what_is_left_of_data_that_go_to_and_fro_is_told_so() -> None:
     way_in, way_out = Copy(size, memory="pageable"), Copy(size, "DtoH", memory="pageable")
     step = [way_in, Launch("solve", 4 * MS), way_out]
     found = of("pageable-copy", Source(program(Loop(12, step), Sync())))
-    assert any(
-        "the first upload and the last download of data that is copied each time" in item.title for item in found
-    )
+    assert any("these are left once the data stays on the device" in item.title for item in found)
 
 
 def test_operators_of_one_name_on_other_shapes_are_no_matter() -> None:

@@ -104,7 +104,7 @@ _LABELS = {
     "inside_a_send_meanwhile_fraction": "of this time, the sender was inside its send",
     "interrupted_fraction": "kernels between which the host makes other calls",
     "interrupted_ns": "time lost to interruptions",
-    "is_upload": "all of them go to the device",
+    "is_upload": "one upload, while no kernel runs",
     "is_without_first_in_and_last_out": "first upload and last download left out",
     "kernel_count": "kernels",
     "kernel_median_ns": "one kernel takes (median)",

@@ -13,6 +13,7 @@ from msgspec import Struct
 from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
+from boundby.evidence.initialization import place_beyond_warm_up
 from boundby.evidence.interruptions import held_up_ns
 from boundby.evidence.launches import Launches, Part, launches
 from boundby.evidence.transfers import bandwidth_of
@@ -102,7 +103,8 @@ class MatchedOperations(Struct, frozen=True, eq=False, dict=True):
     @property
     def region(self) -> int:
         """The region that launched them, weighted by their time."""
-        return self.context.place(self.context.timeline.launch_region[self.at], np.maximum(self.duration_ns, 1))
+        regions = self.context.timeline.launch_region[self.at]
+        return place_beyond_warm_up(self.context, regions, np.maximum(self.duration_ns, 1))
 
     def examples(self) -> tuple[Example, ...]:
         """The longest of them."""
@@ -171,8 +173,8 @@ class KernelSet(MatchedOperations, frozen=True, eq=False, dict=True):
 
     @property
     def share(self) -> float:
-        """Their part of the time in which kernels run."""
-        return self.exposed_ns / max(device_work(self.context).busy_kernels_ns, 1)
+        """Their part of kernel time: of the durations of all kernels, summed as theirs are."""
+        return self.total_ns / max(device_work(self.context).kernels_ns, 1)
 
     @property
     def longest(self) -> int:

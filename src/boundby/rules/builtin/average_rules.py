@@ -147,9 +147,10 @@ def _uneven(
             f"{duration(high)} (one in ten is beyond), as long as their like each"
         )
         return title, _OTHER_WORK
-    few = f"they take {duration_range(int(steady.min()), int(steady.max()))}"
-    tenths = f"one in ten takes over {duration(high)}, one in ten under {duration(low)}"
-    title = f"instances differ: {tenths if len(steady) >= MANY else few}{_on_host(item)} (median {duration(middle)})"
+    who = place(context.path(item.region))
+    few = f"{who} takes {duration_range(int(steady.min()), int(steady.max()))}"
+    tenths = f"of {who}, one in ten takes over {duration(high)}, one in ten under {duration(low)}"
+    title = f"{tenths if len(steady) >= MANY else few}{_on_host(item)} (median {duration(middle)})"
     return title, _different(context, item)
 
 

@@ -179,8 +179,9 @@ def _exposed(context: RuleContext) -> Iterator[Match]:
         return
     parts = _parts(copies)
     full, remedy = full_link(context), _remedy(context, parts)
+    link = "" if full is None else f"; the link is full: {full.text}"
     yield copies.match(
-        _title(context, copies.exposed_ns, parts) + ("" if full is None else f"; {full.text}"),
+        f"{_title(context, copies.exposed_ns, parts, in_parts=full is None)}{link}",
         copies.evidence(by_way_exposed_ns={way: part.exposed_ns for way, part in parts}),
         _saving_ns(copies, remedy),
         (_BYTES,) if remedy == FEWER_BYTES else _advice(context, parts),
@@ -217,8 +218,9 @@ def _remedy(context: RuleContext, parts: list[tuple[str, CopySet]]) -> str:
     return "gpu_copy.larger-pieces" if is_small else OVERLAP
 
 
-def _title(context: RuleContext, exposed_ns: int, parts: list[tuple[str, CopySet]]) -> str:
-    """What takes the time. Parts that would be no finding by themselves are not named, nor counted."""
+def _title(context: RuleContext, exposed_ns: int, parts: list[tuple[str, CopySet]], *, in_parts: bool) -> str:
+    """What takes the time, of both ways ``in_parts``. Those that would be no finding by themselves are not named, nor
+    counted."""
     named = [(way, part) for way, part in parts if part.exposed_ns >= context.least_ns] or parts
     rest = (
         f"{duration(exposed_ns)} that no kernel hides, {percent(exposed_ns / max(context.window_ns, 1))} of the window"
@@ -226,7 +228,8 @@ def _title(context: RuleContext, exposed_ns: int, parts: list[tuple[str, CopySet
     if len(named) > 1:
         number = sum(len(part) for _, part in named)
         each = ", ".join(
-            f"{_counted(way, part)} ({size(part.byte_count)}, {duration(part.exposed_ns)})" for way, part in named[:3]
+            f"{_counted(way, part)} ({size(part.byte_count)}{f', {duration(part.exposed_ns)}' if in_parts else ''})"
+            for way, part in named[:3]
         )
         what = "copies and fills" if any(way == FILLS for way, _ in named) else "copies"
         return f"{count(number)} {what} take {rest}: {each}"
@@ -271,7 +274,8 @@ def _advice(context: RuleContext, parts: list[tuple[str, CopySet]]) -> tuple[str
         )
     if mean < LEAST_BYTES:
         return (
-            f"Join the copies into one, or leave the data where they are: they are small ({size(mean)} on average)",
+            "Join the copies into one, or keep the data on the GPU between kernels: the copies are small "
+            f"({size(mean)} on average)",
         )
     return (
         "Copy on a stream of its own, from pinned memory, while kernels that do not need the data run; "
@@ -292,9 +296,7 @@ EXPOSED = Rule(
 
 # So often a copy of one size may be the same data each time.
 _OFTEN = HABIT
-_PINNING_COSTS = (
-    "It pays only where the buffer is pinned from the start, or used again: each may be copied only once here"
-)
+_PINNING_PAYS = "If a longer run copies the same buffers again"
 _UPLOADS: dict[str, tuple[str, ...]] = {
     "torch": (
         'with torch.device("cuda"): model = Model(...) makes parameters on the GPU, so that nothing is uploaded',
@@ -319,14 +321,17 @@ _UPLOADS: dict[str, tuple[str, ...]] = {
 }
 _PINNED: dict[str, tuple[str, ...]] = {
     "torch": (
-        'DataLoader(..., pin_memory=True) and batch = batch.to("cuda", non_blocking=True)',
+        'Use DataLoader(..., pin_memory=True) and batch = batch.to("cuda", non_blocking=True)',
         "Back to the host: copy into a tensor made once with torch.empty(shape, pin_memory=True)",
     ),
     "directives": (
         "Allocate the mapped arrays pinned: cudaMallocHost instead of malloc, or nvc and nvc++ with -gpu=pinned",
     ),
     "cupy": ("Keep the host side in pinned memory, made once (cupyx.zeros_pinned), and copy asynchronously",),
-    "python": ("Keep the host side in pinned memory, made once by the library that copies, and copy asynchronously",),
+    "python": (
+        "Allocate the host side pinned, once (cupyx.zeros_pinned, numba.cuda.pinned_array; in C++ cudaMallocHost), and "
+        "copy asynchronously",
+    ),
     "cpp": (
         "Allocate the host side with cudaMallocHost, once, and copy with cudaMemcpyAsync on a stream",
         "Memory that exists already: cudaHostRegister(pointer, bytes, cudaHostRegisterDefault), once",
@@ -413,13 +418,12 @@ def _pinning(copies: CopySet) -> Match | None:
     pinned = context.program.pick(_PINNED["cpp"], **_PINNED)
     match = copies.match(
         f"{counted(len(copies), f'copy {way} moves', f'copies {way} move')} {size(copies.byte_count)} in "
-        f"{copies.took}, at {bandwidth(rate * 1e9)}{_ends(copies)}"
-        f"{'; to pin memory takes time, too' if is_once else ''}",
+        f"{copies.took}, at {bandwidth(rate * 1e9)}{_ends(copies)}",
         copies.evidence(is_upload=False, expected_from=source, assumed_speed_up=[least, round(most, 2)]),
         # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
         copies.saving_without(Cause.GPU_COPY, 0.0 if is_once else 1 - 1 / least, 1 - 1 / most),
         (
-            *((f"{pinned[0]}. {_PINNING_COSTS}", *pinned[1:]) if is_once else pinned),
+            *((f"{_PINNING_PAYS}, {pinned[0][:1].lower()}{pinned[0][1:]}", *pinned[1:]) if is_once else pinned),
             *((again,) if not is_once and times <= to_device else ()),
         ),
         cost_ns=copies.total_ns,
@@ -455,7 +459,7 @@ def _ends(copies: CopySet) -> str:
     returning = unique(every[transfers(copies.context).rows(Transfer.RETURNS)])
     if not len(returning) or not np.isin(every[copies.rows], returning).all():
         return ""
-    return ": the first upload and the last download of data that is copied each time (see repeated-transfer)"
+    return ": these are left once the data stays on the device (see repeated-transfer)"
 
 
 def _expected(copies: CopySet) -> tuple[float | None, str]:

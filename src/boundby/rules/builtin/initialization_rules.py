@@ -50,7 +50,7 @@ from boundby.rules.remedies import common_facts
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.program import KnownProgram, ProgramKind
 from boundby.trace.tables import Direction, MemoryKind, OpKind
-from boundby.trace.vocabulary.cuda import CallClass, classify_call
+from boundby.trace.vocabulary.cuda import CallClass, cuda_name
 from boundby.trace.vocabulary.kernel_names import kernel_label
 
 # Ranges and calls are named if they cover this share of the start; a range gives way to one inside it that covers most.
@@ -121,8 +121,8 @@ def _late_start(context: RuleContext) -> Iterator[Match]:
     begins = "GPU work" if high == first else "step"
     yield Match(
         region=None,
-        title=f"the first {begins} starts {duration(startup)} after the first event, "
-        f"{percent(share)} of the time on record{what}",
+        title=f"the first {begins} starts {duration(startup)} after the first event, before the analysed part "
+        f"({percent(share)} of the time on record){what}",
         evidence=evidence,
         saving_ns=None,
         advice=_late_advice(context, in_cuda, startup, named[0] if named else None),
@@ -346,21 +346,21 @@ def _others(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
     return replace(
         match,
         saving_ns=_saving(context, part),
-        advice=_RUNTIME if is_runtime else _lazy_advice(context, part),
+        advice=_runtime_advice(_rest(context, part)) if is_runtime else _lazy_advice(context, part),
         severity="low" if is_runtime else None,
         where=line_of_calls(context, part.rows, context.call_ns(part.rows)),
     ).advising(remedy, warm_up_code(context) if remedy == "init.warm-up" else "", **known(rest=_rest(context, part)))
 
 
-_RUNTIME = (
-    "Leave this as it is: the OpenMP or OpenACC runtime makes these calls itself, at its first use of the device and "
-    "once per process, and a longer run pays it only once",
-)
-
-
 def _look_at(rest: str, what: str = "") -> str:
     """What comes after the warm-up, and what is said of it."""
     return f"Look at the rest{what}: boundby analyze {rest}" if rest else "Record more steps: nothing comes after these"
+
+
+def _runtime_advice(rest: str) -> tuple[str, ...]:
+    """What is left to do about what the program cannot change."""
+    look = f"Look at the rest without it (boundby analyze {rest})" if rest else "Leave this as it is"
+    return (f"{look}: the OpenMP or OpenACC runtime makes these calls itself, once per process",)
 
 
 def _by_option(context: RuleContext, match: Match, option: WarmOption) -> Match:
@@ -427,8 +427,8 @@ def _by_messages(context: RuleContext, part: _FirstCalls, match: Match) -> Match
         evidence={**match.evidence, "longest_of_each_process_ns": longest[:16]},
         saving_ns=_saving(context, part),
         advice=(
-            "Exchange one message of each size before the measured part, or leave the start out of the analysis: the "
-            "library pins its own buffers and sets itself up at its first messages. Neither makes this run shorter",
+            "If you time the program, exchange one message of each size before the clock starts: the library pins its "
+            "own buffers and sets itself up at its first messages. The whole run gets no shorter",
         ),
         severity="low",  # the program cannot change it, and a longer run pays it once
         remedy="init.runtime-start",
@@ -438,7 +438,22 @@ def _by_messages(context: RuleContext, part: _FirstCalls, match: Match) -> Match
     )
 
 
-_DOES = {CallClass.LAUNCH: "loads code", CallClass.ALLOC: "allocates or frees memory"}
+# Of initialization, calls that make or end a context; the others load code.
+_CONTEXT = expression(r"Ctx|Primary|^cuInit|InitDevice|DeviceReset|ThreadExit")
+
+
+def _done_by(context: RuleContext, rows: Rows) -> str:
+    """``load code, allocate or free memory``: what these calls do; of one call ``loads code``."""
+    names, is_allocation = context.calls.name[rows], context.calls.kind[rows] == CallClass.ALLOC
+    makes_context = context.named(names, lambda name: bool(_CONTEXT.search(cuda_name(name)))) & ~is_allocation
+    s = "s" if len(rows) == 1 else ""
+    done = (
+        ("set" + s + " up the GPU", makes_context),
+        ("load" + s + " code", ~makes_context & ~is_allocation),
+        (f"allocate{s} or free{s} memory", is_allocation),
+    )
+    some = [what for what, which in done if which.any()]
+    return (", " if is_allocation.any() else " or ").join(some)
 
 
 def _title(context: RuleContext, part: _FirstCalls) -> str:
@@ -449,14 +464,13 @@ def _title(context: RuleContext, part: _FirstCalls) -> str:
     if not len(part.pieces):
         if is_single:
             name = named.partition(" x ")[2].partition(" ")[0]
-            does = _DOES.get(classify_call(name), "loads code or allocates memory")
-            return f"1 {name} {does} for {duration(part.total_ns)}{summed}"
-        return f"{calls} that load code or allocate memory take {duration(part.total_ns)}{summed} ({named})"
+            return f"1 {name} {_done_by(context, part.rows)} for {duration(part.total_ns)}{summed}"
+        return f"{calls} that {_done_by(context, part.rows)} take {duration(part.total_ns)}{summed} ({named})"
     who = f"{' and '.join(part.libraries)} {'starts' if len(part.libraries) == 1 else 'start'}"
     spent = f", {duration(part.calls_ns)} in {calls} ({named})" if len(part.rows) else ""
     return (
-        f"{who if part.libraries else 'a library starts'} and code loads for {duration(part.total_ns)}, once{summed}: "
-        f"{duration(part.pieces_ns)} of host time in the libraries{spent}"
+        f"{who if part.libraries else 'GPU libraries start'} and code loads for {duration(part.total_ns)}, once{summed}"
+        f": {duration(part.pieces_ns)} of host time in the libraries{spent}"
     )
 
 
@@ -492,16 +506,20 @@ def _evidence(context: RuleContext, part: _FirstCalls) -> dict[str, object]:
     return {**evidence, "processes": part.processes}
 
 
+_TIMED = "If you time the program, "
+
+
 def _lazy_advice(context: RuleContext, part: _FirstCalls) -> tuple[str, ...]:
     rest, later = _rest(context, part), "A longer run pays this once"
     if rest:
         later += f": measure without it (boundby analyze {rest})"
     if len(part.pieces):
-        who = " and ".join(part.libraries) or "the library"
-        sets = "sets itself" if len(part.libraries) < 2 else "set themselves"
+        who = " and ".join(part.libraries) or "GPU libraries"
+        sets = "sets itself" if len(part.libraries) == 1 else "set themselves"
+        once = context.program.pick("make one call of each kind", torch="run one step", python="run one step")
         return (
-            "Create the handles and make one call of each kind before the measured part, and keep the process alive "
-            f"for the next job: {who} {sets} up at the first call",
+            f"{_TIMED}{once} before the clock starts: {who} {sets} up at the first call. The whole run gets no shorter",
+            "Keep the process alive for the next job, which then does not pay it again",
             f"{_eager(context)} loads the code of all kernels at the start, not at their first launch: this run saves "
             "nothing",
             *_compiling(context, part.rows),
@@ -509,13 +527,14 @@ def _lazy_advice(context: RuleContext, part: _FirstCalls) -> tuple[str, ...]:
         )
     if not part.is_allocation:
         return (
-            "Launch each kernel once before the measured part: its first launch loads its code; "
-            f"{_eager(context)} loads all of it at the start instead. Neither makes this run shorter",
+            f"{_TIMED}launch each kernel once before the clock starts: its first launch loads its code. The whole run "
+            "gets no shorter",
+            f"{_eager(context)} loads the code of all kernels at the start instead: this run saves nothing by that",
             *_compiling(context, part.rows),
             later,
         )
     pool = "rmm.reinitialize(pool_allocator=True) before the first data frame: allocations then come from a pool"
-    once = "Allocate and pin once, before the measured part, at the largest size that will be needed"
+    once = "Allocate and pin once, before the clock starts, at the largest size that will be needed"
     return context.program.pick(once, cudf=pool), later
 
 
@@ -564,15 +583,15 @@ def _compiled(context: RuleContext, compiled: Compilations) -> Match:
     late_ns = int(length[progress_at(context, compiled.start_ns) >= QUARTER].sum())
     goes_on = late_ns >= QUARTER * compiled.total_ns and len(unique(compiled.calls)) >= MANY
     who = " and ".join(compiled.who)
+    times, in_all = (f"{count(compiled.gaps)} times, ", " in all") if goes_on else ("", "")
     low, high = context.saving((Cause.INIT.key,), calls=compiled.calls) or (0, compiled.total_ns)
     longest = np.lexsort((compiled.start_ns, -length))[:3].tolist()
     helpers = counted(compiled.processes, "compiler process", "compiler processes")
     return Match(
         region=context.place(compiled.region, np.maximum(length, 1)),
-        title=f"{f'{who} compiles' if len(compiled.who) == 1 else f'{who} compile' if who else 'code is compiled'} "
-        f"while the program runs, and the GPU waits for it for {duration(compiled.total_ns)}, "
-        f"{percent(compiled.total_ns / max(context.window_ns, 1))} of the window"
-        f"{f', {compiled.gaps:,} times' if goes_on else ''}",
+        title=f"the GPU waits {times}{duration(compiled.total_ns)}{in_all} "
+        f"({percent(compiled.total_ns / max(context.window_ns, 1))} of the window) while "
+        f"{f'{who} compiles' if len(compiled.who) == 1 else f'{who} compile' if who else 'code is compiled'}",
         evidence={
             "compiling_ns": compiled.total_ns,
             "gaps": compiled.gaps,
@@ -615,7 +634,7 @@ def _jit_code(context: RuleContext, who: tuple[str, ...]) -> str:
         jax="",
         cupy=f"CUPY_CACHE_DIR=~/.cache/cupy {run}",
         numba="@cuda.jit(cache=True)",
-        julia="step(sample)  # once for each type, before the measured part",
+        julia="step(sample)  # once for each type, before the clock starts",
         directives="nvc++ -gpu=ccnative",
         python="",
     )
@@ -639,14 +658,14 @@ def _jit_advice(context: RuleContext, compiled: Compilations, rest: str) -> tupl
         if by_torch
         else "Keep the process for several jobs, or compile ahead of time what its kernels do: "
         f"{who[0] if who else 'the compiler'} compiles again in each process",
-        julia="Compile once, before the measured part (a first call of each function and type)",
+        julia="Compile once, before the clock starts (a first call of each function and type)",
         directives="Compile for this GPU (-gpu=cc90 with nvc and nvfortran), so that the driver has no PTX to compile",
     )
     again = program.pick(
-        "Run each shape once before the measured part; a new shape or type is compiled again",
+        "Run each shape once before the clock starts; a new shape or type is compiled again",
         jax="Make one jitted function of them, which compiles once: each operation outside jax.jit is compiled by "
         "itself, and again for each shape, those that make weights, too",
-        torch="Run each shape once before the measured part. New shapes are compiled again: "
+        torch="Run each shape once before the clock starts. New shapes are compiled again: "
         + ("TORCH_LOGS=recompiles says why, torch.compile(dynamic=True) or padding" if by_torch else "padding")
         + " to a few lengths avoids it",
     )

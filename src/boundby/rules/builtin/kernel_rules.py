@@ -190,8 +190,8 @@ def _profile_advice(hot: KernelSet, label: str) -> tuple[str, ...]:
     context = hot.context
     name = context.trace.names[context.operations.name[hot.longest]]
     profile = (
-        f"{profile_command(context, label, hot.rows)} shows whether memory, arithmetic or latency limits it: near the "
-        "peak of one of them, only less work helps"
+        f"{profile_command(context, label, hot.rows)} shows whether memory, arithmetic or latency limits it. Near the "
+        "peak of memory or arithmetic, only less work makes it faster"
     )
     if (source := context.trace.kernel_sources.get(name)) is not None:
         return (f"Triton compiled it from {source}: change its blocks, warps and stages there, and measure", profile)

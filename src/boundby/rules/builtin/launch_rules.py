@@ -141,6 +141,9 @@ def _small_chunks(context: RuleContext) -> Iterator[Match]:
     if small is None or small.calls_ns < HALF * context.longest_window_ns:
         return
     copies, larger = CopySet(context, small.copies), times_larger(context, small)
+    each = size(small.bytes_each * larger)
+    if small.bytes_each * larger >= worth_a_call(context, small):
+        each += ": a copy then takes several times as long as its call"
     yield copies.match(
         f"{count(len(small.copies))} copies of {size(small.bytes_each)} and their kernels are too small: one runs for "
         f"{duration(small.run_ns)} (median) and takes {duration(small.call_ns)} to call; the calls take "
@@ -156,15 +159,15 @@ def _small_chunks(context: RuleContext) -> Iterator[Match]:
         saving_by_size(context, small),
         (_larger_chunks(context, small, larger),),
         cost_ns=small.span_ns,
-    ).advising(larger=larger, each=size(small.bytes_each * larger))
+    ).advising(larger=larger, each=each)
 
 
 def _larger_chunks(context: RuleContext, found: Chunks, larger: int) -> str:
     worth, all_of_them = worth_a_call(context, found), found.bytes_each * len(found.kernels)
     if all_of_them < worth:
         return (
-            f"Copy each array in one piece of {size(all_of_them)}, and collect more work for each piece: only from "
-            f"{size(worth)} on does a copy run several times as long as its call"
+            f"Copy each array in one piece ({size(all_of_them)}). That is still small: only from {size(worth)} on does "
+            "a copy run several times as long as its call, so that the GPU pays off with larger arrays"
         )
     return (
         f"Make chunks larger, so that a copy or kernel runs several times as long as its call: here "
