@@ -128,7 +128,7 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
         if self.is_part or not others or bound not in causes or bound != self.part.verdict.bound:
             return ""
         own = self.wholes.of({bound}, [self.device_id])
-        return f"; it shortens {' and '.join(others)}, too" if most_ns > own.high_ns else ""
+        return f"; this change shortens {' and '.join(others)}, too" if most_ns > own.high_ns else ""
 
     @property
     def device_id(self) -> int:

@@ -242,7 +242,7 @@ def _responses(shown: Shown) -> Iterator[object]:
 
 def _response(one: FirstResponse, shown: Shown) -> Entry:
     saves = sentences.saves_of(one, shown.set_against_ns)
-    title = f"{one.title}{f': {saves}' if saves else ''}"
+    title = f"{one.title}{f' ({saves})' if saves else ''}"
     because, action = _because_and_action(one, shown.linked)
     if not shown.in_full:
         return Entry(title, (), tuple(filter(None, (because,))))

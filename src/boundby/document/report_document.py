@@ -36,8 +36,8 @@ from boundby.results.report import Check, Report
 
 MOST_PAYLOADS = MOST_WARNINGS = LIST
 _BETWEEN = (
-    "Of the inside of the program's steps alone: what lies between two steps, as the loading of a batch that is no "
-    "part of the step, is in none of these lines."
+    "These lines cover the inside of steps only: what lies between two steps, such as loading a batch, is in none of "
+    "them."
 )
 _TOP = (
     Column("count", lambda one: units.count(one.count), right=True),
@@ -222,7 +222,7 @@ def _gaps(report: Report) -> Iterator[Section]:
         title if gaps else "Not checked",
         Entries(gaps),
         entries(("Could not check ", Span(rules, "code"), f", because {reason}.") for reason, rules in unchecked),
-        Paragraph(f"Not read: {unread}." if unread else "", "faint"),
+        Paragraph(f"Tables of the report that boundby does not read: {unread}." if unread else "", "faint"),
         id="not-captured",
     )
 

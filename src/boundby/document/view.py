@@ -359,6 +359,7 @@ class Row(Struct, frozen=True):
     time: Mapping[str, int]  # ns by cause
     is_judged: bool = True  # what no range owns is time, but nothing to judge
     is_paced: bool = False  # by something outside of the program
+    is_told_above: bool = False  # why, with the row that holds it
 
     @property
     def instances(self) -> str:
@@ -401,7 +402,8 @@ class Row(Struct, frozen=True):
 
     @property
     def because(self) -> str:
-        return clean(self.region.verdict.because).rstrip(".") if self.is_judged else ""
+        is_told_here = self.is_judged and not self.is_told_above
+        return clean(self.region.verdict.because).rstrip(".") if is_told_here else ""
 
 
 class Selection(Struct, frozen=True):
@@ -624,7 +626,8 @@ def _row(region: RegionReport, outer: Row | None) -> Row:
         label = f"{label} (inner)"
     if _domain(region.domain) != _domain(around):
         label = f"{label} (found)" if region.found else f"{label} [{_domain(region.domain)}]"
-    return Row(region, outer.depth + 1 if outer else 0, label, region.share, region.time)
+    is_told = outer is not None and outer.region.verdict.because == region.verdict.because
+    return Row(region, outer.depth + 1 if outer else 0, label, region.share, region.time, is_told_above=is_told)
 
 
 def _holds(outer: RegionReport, inner: RegionReport) -> bool:

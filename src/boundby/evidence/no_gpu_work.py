@@ -281,7 +281,7 @@ def _unused(trace: Trace) -> NoGpuWork:
     response = FirstResponse(
         "no_gpu_work.unused",
         title,
-        because="the GPU never worked while the host computed",
+        because="the GPU did nothing while the host computed",
         action=action,
         command=_named(trace, _RECORD_AGAIN),
         code=code,

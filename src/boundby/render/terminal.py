@@ -218,19 +218,16 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
     if because:
         lines = [face.line(*lines, face.heading("  BECAUSE"))]
     whole = view.longest_window(report)
-    reasons: list[str] = []  # the reasons given by the rows above, by depth
     for row in selection.every_row:
-        reason = "" if row.because in reasons[: row.depth] else row.because
-        reasons[row.depth :] = [row.because]
         line = face.line(region_label(row, name, face), "  ", face.row(columns, row))
         if because:
             narrow = replace(face, width=line.cell_len + 2 + because)
-            lines += narrow.wrapped(reason, first=face.line(line, "  "), style=DIM)
+            lines += narrow.wrapped(row.because, first=face.line(line, "  "), style=DIM)
             continue
         lines.append(line)
         verdict = row.region.verdict
         if (verdict.saving_ns or 0) >= WORTH_A_LINE * whole or verdict.bound in ("hidden", "mixed"):
-            lines += face.wrapped(reason, indent=len(_indent(row, name)) + 2, style=DIM)
+            lines += face.wrapped(row.because, indent=len(_indent(row, name)) + 2, style=DIM)
     host_times = HOST_TIMES if selection.has_host_times and any(c.head == MEAN for c in columns) else ""
     letters = also_in_bars(report, selection.every_row, columns, face)
     for note in (letters, host_times, *selection.notes):
