@@ -198,7 +198,7 @@ def _doubts_of_device(
     """What the device did that is not on record, or not as it was."""
     if Cause.GPU_COMPUTE.key in named and case.missing.opaque_ns >= UNEXPLAINED_MUCH * case.window_ns:
         part = percent(min(case.missing.opaque_ns / case.window_ns, 1.0))
-        sentence = f"what runs inside CUDA graphs ({part} of the time) is not on record"
+        sentence = f"what runs inside CUDA graphs, {part} of the time, is not on record"
         yield uncertainty("opaque-graphs", steps=1, sentence=sentence)
     yield from _doubts_of_clock(case, is_saturated=is_saturated)
     if case.missing.lost_before and (case.missing.lost_before >= case.operations or _may_lead(case, decision)):
