@@ -168,7 +168,7 @@ _LABELS = {
     "share_of_window_in_the_account_fraction": "share of the window, as in the bars",
     "shared_bytes_per_block": "shared memory of a block",
     "shift_ns": "shift of the GPU's clock",
-    "slept_on_ns": "what the host slept on",
+    "slept_on_ns": "calls that the host waited in",
     "slower_by": "slowest over fastest, times",
     "slowest_tenth": "slowest tenth of the window",
     "small_grid_fraction": "kernels with fewer blocks than the GPU needs",
