@@ -283,7 +283,7 @@ def test_evidence_reads_as_people_write(key: str, value: object, expected: str) 
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        ("slept_on_ns", "what the host slept on"),
+        ("slept_on_ns", "calls that the host waited in"),
         ("share_of_window_fraction", "share of the window"),
         ("host_asleep_fraction", "of this time, host asleep"),
     ],
@@ -294,7 +294,7 @@ def test_evidence_is_named_in_words(key: str, expected: str) -> None:
 
 def test_where_no_gpu_idles_evidence_is_of_threads() -> None:
     labels = [evidence_label(key, has_gpu=False) for key in ("idle_ns", "share_of_window_fraction", "slept_on_ns")]
-    assert labels == ["time", "share of all threads' time", "what the host slept on"]
+    assert labels == ["time", "share of all threads' time", "calls that the host waited in"]
 
 
 def repeated(trace: Trace, times: int, period_ns: int) -> Trace:
