@@ -221,7 +221,7 @@ def _stands(pattern: str, part: Part, missing: list[Sign]) -> str:
     if best.get(pattern, 0) <= 0:
         return f"{text}."
     if verdict.decided_by == "account":
-        return f"{text}. The account alone decides: no replay of this trace can be trusted."
+        return f"{text}. The shares of the time alone decide: no prediction for this trace can be trusted."
     if isinstance(part, RegionReport):  # what it saves the program may be more than the region itself takes
         shorter = f"the program {duration(best[pattern])} shorter"
         return f"{text}. The verdict stands: removing {NOUN[pattern]} here makes {shorter} (replay)."

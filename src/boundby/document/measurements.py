@@ -330,14 +330,12 @@ def work_title(report: Report) -> str:
     whole = _whole(report)
     if whole is None:
         return ""
-    shares = (
-        f"sizes of inputs tell the work of {units.percent(whole.known_ns / max(whole.kernels_ns, 1))} of kernel time"
-    )
+    shares = f"The sizes of inputs tell the work of {units.percent(whole.known_ns / max(whole.kernels_ns, 1))} of kernel time"
     used = whole.of_window(sum(device.window_ns for device in report.devices))
     if used is None:
         return f"{shares}; the device's peaks are not known"
-    step = "" if report.step_mfu is None else f", {units.percent(report.step_mfu)} of the steps' own time"
-    return f"{shares}; matrix products would take {units.percent(used)} of the window{step} at the device's peak (MFU)"
+    step = "" if report.step_mfu is None else f" and {units.percent(report.step_mfu)} of the steps' own time"
+    return f"{shares}. At the device's peak, matrix products would take {units.percent(used)} of the window{step} (MFU)"
 
 
 def work_rows(report: Report) -> tuple[WorkRow, ...]:

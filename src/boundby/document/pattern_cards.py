@@ -207,11 +207,13 @@ def _after(key: str, shown: Shown) -> Iterator[object]:
     if not shown.has_gpu:
         return
     page, next_bound = patterns.pattern(key), shown.verdict.bound_next
-    yield Heading(patterns.THEN_PART, is_small=True)
-    yield Paragraph(shown.then)
     related = page.parts[patterns.THEN_PART].split("\n- ")
     naming = [text for text in related if next_bound is not None and f"`{next_bound}`" in text]
-    yield _list("\n- ".join(naming or related) if shown.in_full or naming else "")
+    told = naming or (related if shown.in_full else [])
+    if shown.then or told:
+        yield Heading(patterns.THEN_PART, is_small=True)
+        yield Paragraph(shown.then)
+        yield _list("\n- ".join(told))
 
 
 def _not_there(key: str, card: Card, told: set[str]) -> Iterator[object]:

@@ -35,6 +35,7 @@ from boundby.model.scale import LIST
 from boundby.results.report import Check, Report
 
 MOST_PAYLOADS = MOST_WARNINGS = LIST
+_LEAST_TELLING = ("traffic", "rate", "roofline")
 _BETWEEN = (
     "These lines cover the inside of steps only: what lies between two steps, such as loading a batch, is in none of "
     "them."
@@ -84,7 +85,11 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
         ),
         *_folded(
             "Work and peaks",
-            _table(measurements.WORK_COLUMNS, (row.cells(_ending(row.path)) for row in measurements.work_rows(report))),
+            _table(
+                measurements.WORK_COLUMNS,
+                (row.cells(_ending(row.path)) for row in measurements.work_rows(report)),
+                _LEAST_TELLING,
+            ),
             Paragraph(f"{peaks}." if peaks else "", "faint"),
             id="peaks",
         ),
@@ -98,7 +103,7 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
             "Operators by shape: kernel time, and the work that follows from the sizes of inputs"
             if any(operator.sizes for operator in report.operators)
             else "Operators: kernel time",
-            _table(measurements.OPERATOR_COLUMNS, operators := measurements.operator_rows(report)),
+            _table(measurements.OPERATOR_COLUMNS, operators := measurements.operator_rows(report), _LEAST_TELLING),
             Paragraph("Share is of all kernels' summed time, communication included." if operators else "", "faint"),
             id="operators",
         ),
@@ -150,12 +155,14 @@ def _folded(title: str, *blocks: object, id: str) -> Iterator[Section]:
     return (replace(part, is_folded=True) for part in section(title, *blocks, id=id, short=short))
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Names, then figures; without columns of which nothing is known."""
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], goes: Sequence[str] = ()) -> Table:
+    """Names, then figures; without columns of which nothing is known. ``goes``: those that go where it gets narrow, the
+    first of them first."""
     kept = tuple(rows)
 
     def column(place: int, head: str) -> Column:
-        return Column(head, lambda row: row[place], right=place > 0)
+        how_soon = len(goes) - goes.index(head) if head in goes else 0
+        return Column(head, lambda row: row[place], right=place > 0, goes=how_soon)
 
     kept_columns = (index for index in range(len(heads)) if not index or any(row[index] for row in kept))
     return Table(tuple(column(index, heads[index]) for index in kept_columns), kept)
