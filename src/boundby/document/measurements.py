@@ -330,7 +330,8 @@ def work_title(report: Report) -> str:
     whole = _whole(report)
     if whole is None:
         return ""
-    shares = f"The sizes of inputs tell the work of {units.percent(whole.known_ns / max(whole.kernels_ns, 1))} of kernel time"
+    share = units.percent(whole.known_ns / max(whole.kernels_ns, 1))
+    shares = f"The sizes of inputs tell the work of {share} of kernel time"
     used = whole.of_window(sum(device.window_ns for device in report.devices))
     if used is None:
         return f"{shares}; the device's peaks are not known"
