@@ -319,7 +319,7 @@ def test_the_checklist_reads_its_numbers() -> None:
     assert checks["GPU utilization"].points_to == "host_blocked"
     assert checks["CUDA API calls"].points_to == "cuda_api"
     assert checks["Blocking syncs"].points_to == "sync"
-    assert "10 small DtoH copies" in checks["Blocking syncs"].reading
+    assert "10 small copies to the host" in checks["Blocking syncs"].reading
     assert checks["Copies"].points_to is None
     none = checklist(Signs(case_of(time=account(gpu_compute=1000), sync=SYNC), GAPS, None))
     assert {check.value for check in none} >= {"not captured", "100 %"}

@@ -117,8 +117,8 @@ def _api_calls(signs: Signs) -> Check:
 def _syncs(signs: Signs) -> Check:
     sync, readbacks = signs.case.sync, signs.case.memcpy.get("DtoH")
     rate = sync.per_ms or 0.0
-    small = plural(readbacks.small_count if readbacks else 0, "small DtoH copy", "small DtoH copies")
-    reading = f"{duration(sync.blocked_ns)} blocked, {small}"
+    small = plural(readbacks.small_count if readbacks else 0, "small copy to the host", "small copies to the host")
+    reading = f"they block the host for {duration(sync.blocked_ns)}; {small}"
     points_to = "sync" if rate >= MANY_SYNCS_PER_MS else None
     return Check("Blocking syncs", f"{sync.count:,} ({rate:.2g} per ms)", reading, points_to)
 
@@ -131,7 +131,7 @@ def _copies(signs: Signs) -> Check:
         linked = [copies for way, copies in signs.case.memcpy.items() if way in ("HtoD", "DtoH")]
         moved, lasted = sum(copies.bytes for copies in linked), sum(copies.total_ns for copies in linked)
         rate = f", {bandwidth(moved / lasted * 1e9)} to and from the host on average" if lasted else ""
-        reading += f"; {pageable:,} pageable{rate}"
+        reading += f"; {pageable:,} of them pageable{rate}"
     return Check("Copies", f"{percent(share)} of the time", reading, "gpu_copy" if is_heavy else None)
 
 
@@ -140,7 +140,7 @@ _CHECKS = (_gpu_utilization, _cpu_utilization, _gaps, _api_calls, _syncs, _copie
 _OTHERWISE = {
     "sync": "; many, but the GPU idles for them {cost} of the time",
     "cuda_api": ", but the GPU idles for it {cost} of the time",
-    "gpu_copy": "; other things limit more",
+    "gpu_copy": "; removing other causes saves more",
 }
 
 
