@@ -111,7 +111,7 @@ def why_no_cuda(diagnostics: Sequence[Diagnostic]) -> Refusal | None:
             f"the driver (CUDA {driver}) is newer than this nsys supports",
             f"Install the nsys of CUDA {driver} or a newer one, then record again",
             is_certain,
-            f"sudo apt-get install cuda-nsight-systems-{driver.replace('.', '-')}  # from NVIDIA's CUDA repository\n"
+            f"sudo apt-get install cuda-nsight-systems-{driver.replace('.', '-')}  # from the CUDA repository\n"
             "boundby profile -- PROGRAM",
         )
     return reasons[0]
