@@ -97,4 +97,4 @@ def test_instances_before_the_window_whose_work_is_not_on_record_are_told_and_no
     report = analyze(trained(tmp_path, lost=2))
     assert region(report, "step *").instances == STEPS - 2
     assert region(report, "step *", "forward").instances == STEPS - 2
-    assert "before (20.0 ms of it with work that is not on record)" in sentences.window(report)
+    assert "before (in 20.0 ms of it the GPU's work was not recorded)" in sentences.window(report)

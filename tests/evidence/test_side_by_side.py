@@ -30,5 +30,5 @@ def test_an_instance_takes_as_long_as_on_one_of_the_gpus() -> None:
 def test_a_rank_is_told_of_its_own_waits() -> None:
     report = analysis_of("mpi_rank_1_late.sqlite").report
     told = {thread.name: [one.id for one in thread.first_responses] for thread in report.threads}
-    assert told["MPI Rank 1"][0] == "host_blocked.wait-for-event"  # it sleeps, and does not wait for itself
-    assert "host_blocked.wait-for-event" not in told["MPI Rank 0"]  # it waits for rank 1
+    assert told["MPI Rank 1"][0] == "host_blocked.shorter-sleep"  # it sleeps, and does not wait for itself
+    assert "host_blocked.shorter-sleep" not in told["MPI Rank 0"]  # it waits for rank 1
