@@ -53,18 +53,18 @@ def test_of_a_late_rank_that_sleeps_the_sleep_is_to_be_found(tmp_path: Path) -> 
     finding = waits(ranks(programs), tmp_path)[("MPI_Allreduce",)]
     assert finding.remedy == "host_blocked.late-rank-sleeps"
     assert finding.change == (
-        "Find the sleep in rank 1, and remove or shorten it: it is in sleep() between MPI_Barrier and MPI_Allreduce"
+        "Find the sleep in rank 1, and remove or shorten it: rank 1 is in sleep() between MPI_Barrier and MPI_Allreduce"
     )
     assert finding.code.startswith("grep ")  # no event of one process wakes another
     assert "Find out why" not in finding.change
-    assert "meanwhile it is in sleep() between MPI_Barrier and MPI_Allreduce" in finding.advice[0]
+    assert "meanwhile rank 1 is in sleep() between MPI_Barrier and MPI_Allreduce" in finding.advice[0]
 
 
 def test_a_late_rank_that_computes_is_told_with_where(tmp_path: Path) -> None:
     programs: list[list[Step]] = [[*EARLY, Collective()] * ROUNDS, [*LATE, Collective()] * ROUNDS]
     finding = waits(ranks(programs), tmp_path)[("MPI_Allreduce",)]
     assert finding.remedy == "host_blocked.late-rank-computes"
-    assert finding.change.startswith("See how to make rank 1 come earlier: it computes")
+    assert finding.change.startswith("See how to make rank 1 come earlier: rank 1 computes")
 
 
 def test_why_a_rank_is_late_that_waits_for_another_one_is_not_told(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_why_a_rank_is_late_that_waits_for_another_one_is_not_told(tmp_path: Pat
     programs: list[list[Step]] = [begun * ROUNDS, [Recv(2), Send(0)] * ROUNDS, [*LATE, Send(1)] * ROUNDS]
     found = waits(ranks(programs), tmp_path)
     assert found[("MPI_Waitall",)].change == "Find out why rank 1 comes late"
-    assert found[("MPI_Recv",)].change.startswith("See how to make rank 2 come earlier: it computes")
+    assert found[("MPI_Recv",)].change.startswith("See how to make rank 2 come earlier: rank 2 computes")
 
 
 def test_many_small_messages_are_joined(tmp_path: Path) -> None:

@@ -372,7 +372,7 @@ def _library_kernel(subject: Subject) -> Told | None:
     if top is None or ready is None:
         return None
     changed = _changed(subject, "gpu_compute.library-kernel", top, **ready._asdict())
-    return changed._replace(because=f"it takes {top.share}; {ready.library} has that ready, tuned for each GPU")
+    return changed._replace(because=f"{top.name}, one by its name, takes {top.share}")
 
 
 def _bigger_gpu(subject: Subject) -> Told | None:

@@ -199,8 +199,8 @@ class Idleness(IntEnum):
 
 class HostPieces(Struct, frozen=True, dict=True):
     """Idle pieces of all devices, by start; of one thread none at the same time. ``call``: the call that ended the
-    interval (row of ``context.calls``); without GPU work a number below NOTHING for each stretch that a thread spends
-    in one region."""
+    interval (row of ``context.calls``), NOTHING at the end; below NOTHING a number for each interval that no call
+    ends: without GPU work for each stretch that a thread spends in one region."""
 
     start_ns: Int
     end_ns: Int
@@ -289,7 +289,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
     messages = is_message[region] if is_message.any() else spread(False, len(region), np.bool_)
     kind = np.where((cause == Cause.CPU) & ~messages, np.int8(Idleness.WORK), np.int8(Idleness.WAIT))
     if context.timeline.devices:  # else there is no next launch that could be late
-        _, stretch = ranked(call)
+        _, stretch = ranked(np.maximum(call, NOTHING))
         lengths = group_sums(stretch, end - start, int(stretch.max(initial=-1)) + 1)
         long = np.flatnonzero(lengths >= PHASE_SHARE * context.longest_window_ns)
         alike = np.array([np.count_nonzero(lengths >= lengths[row] // 2) for row in long.tolist()], np.int64)
@@ -442,13 +442,15 @@ def _user_regions(context: RuleContext) -> Int:
 
 
 def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
-    """The first call that begins at or after each instant, by the threads that launch what ends the gap there; -1.
+    """The first call that begins at or after each instant, by the threads that launch what ends the gap there; NOTHING
+    in the last gap, a number below for each other one that nobody's launch ends.
 
     Not the piece's own thread: a data feeder computes, and the launching thread's next call waits for it.
     """
     calls, leaders = context.calls, context.timeline.logical_threads.leader
-    following = np.full(len(end), NOTHING, np.int64)
-    launch = pick(calls.of_operation, device.gaps.operation[device.gaps.at(end - 1)], NOTHING)
+    gap = device.gaps.at(end - 1)
+    following = NOTHING - (len(device.gaps) - 1 - gap).astype(np.int64)
+    launch = pick(calls.of_operation, device.gaps.operation[gap], NOTHING)
     wanted = pick(leaders, pick(calls.thread, launch, NOTHING), NOTHING)
     for number in unique(wanted[wanted >= 0]).tolist():
         of_threads = [calls.rows_of(thread) for thread in np.flatnonzero(leaders == number).tolist()]
@@ -525,12 +527,12 @@ def place_at(context: RuleContext, region: int, rows: Rows, parts: tuple[Place, 
 
 
 def _count_stretches(pieces: HostPieces, rows: Rows) -> int:
-    """How many different intervals pieces lie in, by the call that ends each; of threads that call nothing how often
-    something else comes between."""
+    """How many different intervals pieces lie in, by the call that ends each; where no call does, two that follow on
+    each other are one."""
     call = pieces.call[rows]
     if len(call) and int(call.max()) < NOTHING:
-        start_ns = pieces.start_ns[rows]
-        return int(np.count_nonzero(start_ns[1:] != (start_ns + pieces.length_ns[rows])[:-1])) + 1
+        is_apart = pieces.start_ns[rows][1:] != pieces.end_ns[rows][:-1]
+        return int(np.count_nonzero(is_apart & (call[1:] != call[:-1]))) + 1
     if _is_descending(call):
         return int(np.count_nonzero(call[1:] != call[:-1])) + 1
     return len(unique(call))

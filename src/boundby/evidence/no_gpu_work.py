@@ -42,7 +42,7 @@ _MENDS = tuple(
     for said, title, code in (
         (
             r"No module named '?(\w+)",
-            "Install what holds {} in the Python that runs the program",
+            "Install the package with {} into the Python that runs the program",
             "pip install {}  # or the package that holds it; if the module is yours: export PYTHONPATH=ITS_FOLDER",
         ),
         (
@@ -79,7 +79,7 @@ _MENDS = tuple(
         ),
         (
             r"process_vm_\w+\(.*Bad address",
-            "Give MPI host memory, or use an MPI that takes GPU pointers (the bad address may be one)",
+            "Give MPI host memory, or use an MPI that takes GPU pointers (the bad address may be a GPU pointer)",
             "ompi_info --parsable --all | grep mpi_built_with_cuda_support:value  # false: it takes host memory only",
         ),
         (r"MPI_ERR_TRUNCATE|Message truncated", "Receive into a buffer as large as what is sent", ""),

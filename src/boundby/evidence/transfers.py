@@ -16,7 +16,7 @@ from boundby.model.arrays import compact, group_sums, is_any, is_in, merged, pic
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, clip, subtract, union
 from boundby.model.late import expression
 from boundby.model.scale import HABIT, MOST, NEARLY_ALL, SMALL
-from boundby.model.units import duration, percent
+from boundby.model.units import percent
 from boundby.stats.device_figures import SMALL_COPY_BYTES
 from boundby.trace.tables import Direction, MemoryKind, OpKind, Paging
 
@@ -177,10 +177,8 @@ class FullLink(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """``hidden or not, copies to the device take 17.6 ms, 91 % of the window``."""
-        return (
-            f"hidden or not, copies {WAYS[self.way]} take {duration(self.busy_ns)}, {percent(self.share)} of the window"
-        )
+        """``the link is full for 91 % of the window with copies to the device, hidden or not``."""
+        return f"the link is full for {percent(self.share)} of the window with copies {WAYS[self.way]}, hidden or not"
 
 
 @once

@@ -233,7 +233,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="gpu_compute",
         id="library-kernel",
-        title="Try $library: by its name $kernel is $what",
+        title="Try $library, which has $what ready, tuned for each GPU",
         do={"cpp": "$call\n// in place of $kernel$hint"},
         text="NVIDIA's libraries have kernels for common work, tuned for each GPU: matrix products, convolutions, "
         "Fourier transforms, sorts, sums.",
@@ -569,7 +569,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cpu",
         id="print-less",
-        title="Run it without $option: judging by its name $function prints",
+        title="Run it without $option: $function seems to print, by its name",
         do={"any": "$quiet"},
         needs="a run whose output nobody reads",
         caution="the option means something else to this program",
@@ -677,7 +677,7 @@ TABLE: tuple[Remedy, ...] = (
             "cpp": "auto next = std::async(std::launch::async, load, step + 1);  // beside the GPU",
         },
         text="More workers make it, as many as keep up with the device.",
-        needs="free cores and memory for N batches",
+        needs="free cores, and memory for the batches that wait",
         caution="storage is what is slow, or the cores are taken already: then more workers only get in each other's "
         "way",
     ),
@@ -839,7 +839,8 @@ TABLE: tuple[Remedy, ...] = (
         id="pinned-for-reuse",
         title="Pin the buffers if a longer run copies them again",
         do=_PINNED,
-        elsewhere="this run saves nothing; each further time that they are copied saves $time",
+        elsewhere="saves nothing in this run, since pinning takes about as long as copying once; each further time "
+        "saves $time",
     ),
     Remedy(
         bound="gpu_copy",

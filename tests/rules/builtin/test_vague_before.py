@@ -128,7 +128,7 @@ def test_what_is_left_of_data_that_go_to_and_fro_is_told_so() -> None:
     way_in, way_out = Copy(size, memory="pageable"), Copy(size, "DtoH", memory="pageable")
     step = [way_in, Launch("solve", 4 * MS), way_out]
     found = of("pageable-copy", Source(program(Loop(12, step), Sync())))
-    assert any("these are left once the data stays on the device" in item.title for item in found)
+    assert any("that are left once the data stays on the device" in item.title for item in found)
 
 
 def test_operators_of_one_name_on_other_shapes_are_no_matter() -> None:

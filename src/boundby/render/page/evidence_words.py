@@ -50,7 +50,7 @@ _LABELS = {
     "bytes_each_way_and_time": "moved in each direction, each time",
     "call_median_ns": "one call takes (median)",
     "calls": "calls",
-    "calls_ns": "host time in the calls that copy",
+    "calls_ns": "host time in these calls",
     "captured_in": "graphs captured in",
     "chains": "chains of kernels",
     "common_lengths_ns": "most common lengths of an interruption",

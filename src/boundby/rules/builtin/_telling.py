@@ -88,10 +88,11 @@ def mostly_in(spots: Sequence[Hotspot]) -> str:
 
 
 def spread(spots: Sequence[Hotspot]) -> str:
-    """``, in many functions (parse (x.py:3) 31 % of the samples, read 20 %)`` where none holds half of them."""
-    shares = [f"{spot.place} {percent(spot.share)}" for spot in spots if spot.share >= NAMED]
-    shares[:1] = [f"{share} of the samples" for share in shares[:1]]
-    return f", in many functions ({', '.join(shares[:MOST_NAMED])})" if shares else ""
+    """``, spread over many functions (31 % of the samples in parse (x.py:3), 20 % in read)`` where none holds half."""
+    named = [spot for spot in spots if spot.share >= NAMED][:MOST_NAMED]
+    whose = ("of the samples ", *[""] * MOST_NAMED)
+    shares = [f"{percent(spot.share)} {of}in {spot.place}" for spot, of in zip(named, whose, strict=False)]
+    return f", spread over many functions ({', '.join(shares)})" if shares else ""
 
 
 _PRINTS, _TALKS = expression(r"print|verbose", re.IGNORECASE), expression(r"(?<=\s)(?:-v+|--verbose)(?=\s|$)")
@@ -122,7 +123,7 @@ def _of_place(context: RuleContext, place: Place, waiting_ns: int, asleep_fracti
     if not context.timeline.devices:
         threads = host_pieces(context).threads_of(place.rows)
         shared["thread_ids"] = [context.trace.threads[thread].tid for thread in threads]
-    if asleep_fraction is not None:
+    if asleep_fraction is not None and (context.trace.captured.cpu_scheduling or context.trace.captured.osrt):
         shared["host_asleep_fraction"] = round(asleep_fraction, 3)
     if place.parts:
         length = times if place.times > 1 else lambda part: duration(part.total_ns)

@@ -149,7 +149,7 @@ def _uneven(
         return title, _OTHER_WORK
     who = place(context.path(item.region))
     few = f"{who} takes {duration_range(int(steady.min()), int(steady.max()))}"
-    tenths = f"of {who}, one in ten takes over {duration(high)}, one in ten under {duration(low)}"
+    tenths = f"one {who} in ten takes over {duration(high)}, one in ten under {duration(low)}"
     title = f"{tenths if len(steady) >= MANY else few}{_on_host(item)} (median {duration(middle)})"
     return title, _different(context, item)
 

@@ -178,7 +178,7 @@ def _exposed(context: RuleContext) -> Iterator[Match]:
         return
     parts = _parts(copies)
     full, remedy = full_link(context), _remedy(context, parts)
-    link = "" if full is None else f"; the link is full: {full.text}"
+    link = "" if full is None else f"; {full.text}"
     yield copies.match(
         f"{_title(context, copies.exposed_ns, parts, in_parts=full is None)}{link}",
         copies.evidence(by_way_exposed_ns={way: part.exposed_ns for way, part in parts}),
@@ -416,8 +416,8 @@ def _pinning(copies: CopySet) -> Match | None:
     is_once = _rounds(copies) < _OFTEN
     pinned = context.program.pick(_PINNED["cpp"], **_PINNED)
     match = copies.match(
-        f"{counted(len(copies), f'copy {way} moves', f'copies {way} move')} {size(copies.byte_count)} in "
-        f"{copies.took}, at {bandwidth(rate * 1e9)}{_ends(copies)}",
+        f"{counted(len(copies), f'copy {way}{_ends(copies)} moves', f'copies {way}{_ends(copies)} move')} "
+        f"{size(copies.byte_count)} in {copies.took}, at {bandwidth(rate * 1e9)}",
         copies.evidence(is_upload=False, expected_from=source, assumed_speed_up=[least, round(most, 2)]),
         # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
         copies.saving_without(Cause.GPU_COPY, 0.0 if is_once else 1 - 1 / least, 1 - 1 / most),
@@ -453,12 +453,12 @@ def _rounds(copies: CopySet) -> int:
 
 
 def _ends(copies: CopySet) -> str:
-    """Whether these are what is left of data that go to and fro: the first way in, and the last way out."""
+    """That these are what is left of data that go to and fro, where they are: the first way in, the last way out."""
     every = copies.context.operations.bytes
     returning = unique(every[transfers(copies.context).rows(Transfer.RETURNS)])
     if not len(returning) or not np.isin(every[copies.rows], returning).all():
         return ""
-    return ": these are left once the data stays on the device (see repeated-transfer)"
+    return " that are left once the data stays on the device"
 
 
 def _expected(copies: CopySet) -> tuple[float | None, str]:

@@ -14,7 +14,7 @@ from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.late import expression
 from boundby.model.scale import HABIT, HALF, SMALL
-from boundby.model.units import count, duration, percent
+from boundby.model.units import count, counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet, launched
 from boundby.rules.rule import Match, Rule, Threshold
 
@@ -41,9 +41,9 @@ def _attention(context: RuleContext) -> Iterator[Match]:
         return
     least, most = ATTENTION.threshold(context, "fused_least"), ATTENTION.threshold(context, "fused_most")
     yield kernels.match(
-        f"attention is unfused {count(written_out.instances)} times{_passes(written_out)}: {count(len(kernels))} "
-        f"kernels between its matrix products take {duration(kernels.total_ns)}, {percent(kernels.share)} of kernel "
-        "time",
+        f"{counted(written_out.instances, 'attention runs', 'attentions run')} as separate kernels"
+        f"{_passes(written_out)}: {count(len(kernels))} kernels between the matrix products take "
+        f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time",
         kernels.evidence(
             count=written_out.instances,
             forward_count=written_out.forward,

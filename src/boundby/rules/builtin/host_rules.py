@@ -60,12 +60,13 @@ MOSTLY = HALF
 MOST_NAMED = A_FEW_LINES
 _ENGINE = "autograd::engine::evaluate_function: "
 DISPATCH = (
-    "Use fewer operators (torch.compile, a larger batch), or one CUDA graph for what repeats: the framework takes this "
-    "time between operator and launch (Python, autograd, dispatch)"
+    "Use fewer operators (torch.compile), more work in each (a larger batch), or one graph for what repeats: the "
+    "framework takes this time between operator and launch (Python, autograd, dispatch)"
 )
 OF_TORCH = (
-    "Use fewer, larger operators (torch.compile, a larger batch, foreach=True or fused=True in the optimizer), and run "
-    "on the GPU what runs on the CPU: the time is PyTorch's own for each operator, not a loop of the program"
+    "Use fewer operators with more work in each (torch.compile, a larger batch, foreach=True or fused=True in the "
+    "optimizer), and run on the GPU what runs on the CPU: the time is PyTorch's own for each operator, not a loop of "
+    "the program"
 )
 OF_SERVER = (
     "Use CUDA graphs, which leave out most of it, or steps of more requests, which pay for it once for all of them: it "
@@ -367,7 +368,7 @@ def _starting_advice(context: RuleContext, place: Place, started: Sequence[int])
     if _has_workers(context) and place.times > 1:
         return f"Keep the workers from epoch to epoch, by DataLoader(..., persistent_workers=True): {what}"
     if _has_workers(context):
-        return f"Start its workers earlier, by iter(loader), while the GPU works: {what}"
+        return f"Start the loader's workers earlier, by iter(loader) while the GPU works: {what}"
     return f"Start {'it' if is_one else 'them'} once, before the steps: {what}"
 
 

@@ -133,7 +133,7 @@ class _Wait(Struct, frozen=True):
 
 
 class _Doing(Struct, frozen=True):
-    """What a rank does while others wait for it: ``it is in sleep() between MPI_Barrier and MPI_Allreduce``."""
+    """What a rank does while others wait for it: ``rank 1 is in sleep() between MPI_Barrier and MPI_Allreduce``."""
 
     words: str
     sleeps: bool  # in a call that only lets time pass
@@ -212,12 +212,12 @@ def _meanwhile(context: RuleContext, place: Place, rank: str) -> _Doing | None:
         where = _where(context, rows)
         if not is_asleep[chosen].any():
             hot = mostly_in(hot_functions(context, rows))
-            computes = f"it computes{where}{f', mostly in {hot}' if hot else ''}"
+            computes = f"{rank} computes{where}{f', mostly in {hot}' if hot else ''}"
             return _Doing(computes, sleeps=False) if is_seen(context) else None
         slept = slept_on(context, rows)
         what = next(iter(slept), "")
         if slept.get(what, 0) >= HALF * pieces.total_ns(rows):
-            return _Doing(f"it {_Wait(what).does}{where}", sleeps=what == "sleep")
+            return _Doing(f"{rank} {_Wait(what).does}{where}", sleeps=what == "sleep")
     return None
 
 
@@ -275,21 +275,24 @@ def _thread(context: RuleContext) -> str:
 
 
 def _overlap_advice(context: RuleContext, place: Place, of: Messages | None) -> str:
-    hand = ", hand device pointers to a CUDA-aware MPI" if context.timeline.devices else ""
-    why, join = "messages are small and many", ", join small ones"
+    ways = ["give device pointers to a CUDA-aware MPI"] if context.timeline.devices else []
+    why, small = "messages are small and many", ["join small messages"]
     if of is not None and of.median_bytes > SMALL_BYTES:
-        why, join = f"messages of {size(of.median_bytes)} (median) take their time on the way", ""
+        why, small = f"messages of {size(of.median_bytes)} (median) take their time on the way", []
     elif of is None and place.times < LEAST_MESSAGES:
-        why, join = "messages take their time on the way", ""
+        why, small = "messages take their time on the way", []
     if call := _waited_in(context, place):
-        begun = f"they were begun before {call} and are not there yet, since another rank comes late, or {why}"
-        does = f"do {_work(context)} that does not need them before {call}"
-        return f"Begin these messages earlier, or {does}{join}{hand}: {begun}"
+        does = f"do {_work(context)} that needs no message before {call}"
+        begun = f"the messages are not there yet when {call} begins: another rank is late, or {why}"
+        return f"{_one_of('Begin these messages earlier', does, *small, *ways)}: {begun}"
     ahead = "MPI_Isend" if _are_sends(context, place) else "MPI_Irecv"
-    return (
-        f"Overlap the messages with {_work(context)} ({ahead} before it, MPI_Wait after it){join}{hand}: another rank "
-        f"comes late, or {why}"
-    )
+    overlap = f"Overlap the messages with {_work(context)} ({ahead} before it, MPI_Wait after it)"
+    return f"{_one_of(overlap, *small, *ways)}: another rank is late, or {why}"
+
+
+def _one_of(*ways: str) -> str:
+    """``this``, ``this or that``, ``this, that or a third``."""
+    return " or ".join(part for part in (", ".join(ways[:-1]), ways[-1]) if part)
 
 
 def _are_sends(context: RuleContext, place: Place) -> bool:
@@ -353,7 +356,7 @@ def _message_advice(told: Messages, doing: _Doing | None) -> str:
         meanwhile = "" if doing is None else f"; meanwhile {doing.words}"
         return (
             f"See what {told.late} does before it {does}: {duration(told.late_ns)} of {duration(told.total_ns)} in "
-            f"these {told.count:,} calls pass before it begins{meanwhile}. {call} before that work, and "
+            f"these {told.count:,} calls pass before it begins to {does[:-1]}{meanwhile}. {call} before that work, and "
             f"{'MPI_Isend' if told.sends else 'MPI_Irecv'} here with MPI_Wait after other work, hide the wait"
         )
     if told.copies:

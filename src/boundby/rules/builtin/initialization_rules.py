@@ -41,7 +41,7 @@ from boundby.model.arrays import group_sums, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import union
 from boundby.model.late import expression
-from boundby.model.scale import HALF, MANY, MOST, NOTABLE, QUARTER, TENFOLD
+from boundby.model.scale import HALF, MANY, MARGIN, MOST, NOTABLE, QUARTER, TENFOLD
 from boundby.model.units import count, counted, duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
@@ -343,13 +343,20 @@ def _others(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
     if option := warm_option(context):
         return _by_option(context, match, option)
     remedy = "init.runtime-start" if is_runtime else "init.allocate-once" if part.is_allocation else "init.warm-up"
+    saving_ns = _saving(context, part)
     return replace(
         match,
-        saving_ns=_saving(context, part),
-        advice=_runtime_advice(_rest(context, part)) if is_runtime else _lazy_advice(context, part),
+        saving_ns=saving_ns,
+        advice=_runtime_advice(_rest(context, part)) if is_runtime else _lazy_advice(context, part, saving_ns),
         severity="low" if is_runtime else None,
         where=line_of_calls(context, part.rows, context.call_ns(part.rows)),
     ).advising(remedy, warm_up_code(context) if remedy == "init.warm-up" else "", **known(rest=_rest(context, part)))
+
+
+def _beyond_bar(context: RuleContext, saving_ns: SavingNs) -> str:
+    """Why this may save more than the bar shows of initialization; empty where it does not."""
+    is_beyond = saving_ns is not None and saving_ns[1] - context.time_ns(Cause.INIT) > MARGIN * context.window_ns
+    return ": later work then starts earlier, too" if is_beyond else ""
 
 
 def _look_at(rest: str, what: str = "") -> str:
@@ -509,7 +516,7 @@ def _evidence(context: RuleContext, part: _FirstCalls) -> dict[str, object]:
 _TIMED = "If you time the program, "
 
 
-def _lazy_advice(context: RuleContext, part: _FirstCalls) -> tuple[str, ...]:
+def _lazy_advice(context: RuleContext, part: _FirstCalls, saving_ns: SavingNs) -> tuple[str, ...]:
     rest, later = _rest(context, part), "A longer run pays this once"
     if rest:
         later += f": measure without it (boundby analyze {rest})"
@@ -534,7 +541,7 @@ def _lazy_advice(context: RuleContext, part: _FirstCalls) -> tuple[str, ...]:
             later,
         )
     pool = "rmm.reinitialize(pool_allocator=True) before the first data frame: allocations then come from a pool"
-    once = "Allocate and pin once, before the clock starts, at the largest size that will be needed"
+    once = f"Allocate and pin once, at the largest size needed{_beyond_bar(context, saving_ns)}"
     return context.program.pick(once, cudf=pool), later
 
 
@@ -656,8 +663,8 @@ def _jit_advice(context: RuleContext, compiled: Compilations, rest: str) -> tupl
         torch="Keep what was compiled for the next run: TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR on a disk that "
         "stays"
         if by_torch
-        else "Keep the process for several jobs, or compile ahead of time what its kernels do: "
-        f"{who[0] if who else 'the compiler'} compiles again in each process",
+        else f"Keep the process for several jobs: {who[0] if who else 'the compiler'} compiles its kernels again in "
+        "each process",
         julia="Compile once, before the clock starts (a first call of each function and type)",
         directives="Compile for this GPU (-gpu=cc90 with nvc and nvfortran), so that the driver has no PTX to compile",
     )

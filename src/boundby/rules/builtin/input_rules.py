@@ -139,10 +139,10 @@ def _waiting_advice(context: RuleContext, place: Place, others: list[FeedingWork
     program = context.program
     if not context.trace.captured.cpu_scheduling:
         return program.pick(
-            "Let what makes the input run ahead (more of it, a deeper queue); capture with --cpuctxsw=process-tree to "
-            "see whether that computes or waits for storage",
-            torch="Use more workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture "
-            "with --cpuctxsw=process-tree to see whether the workers compute or wait for storage",
+            "Let what makes the input run ahead (more of it, a deeper queue); a recording by boundby profile shows "
+            "whether that computes or waits for storage",
+            torch="Use more workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); a "
+            "recording by boundby profile shows whether the workers compute or wait for storage",
         )
     runs = [worker for worker in others if worker.is_process]
     if runs and _are_cores_taken(context, runs):

@@ -23,7 +23,7 @@ from boundby.evidence.launches import (
 from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, MOST, NEARLY_ALL, QUARTER
-from boundby.model.units import count, duration, percent, size
+from boundby.model.units import count, counted, duration, percent, size
 from boundby.rules.builtin._operations import ENOUGH, CopySet, LaunchSet, in_no_order, launched
 from boundby.rules.rule import Match, Rule, Threshold
 
@@ -145,7 +145,7 @@ def _small_chunks(context: RuleContext) -> Iterator[Match]:
     if small.bytes_each * larger >= worth_a_call(context, small):
         each += ": a copy then takes several times as long as its call"
     yield copies.match(
-        f"{count(len(small.copies))} copies of {size(small.bytes_each)} and their kernels are too small: one runs for "
+        f"copies of {size(small.bytes_each)} and their kernels are too small: one runs for "
         f"{duration(small.run_ns)} (median) and takes {duration(small.call_ns)} to call; the calls take "
         f"{percent(min(small.calls_ns / max(context.longest_window_ns, 1), 1.0))} of the window, and the copies reach "
         f"{copies.bytes_per_ns:.2g} GB/s",
@@ -166,8 +166,8 @@ def _larger_chunks(context: RuleContext, found: Chunks, larger: int) -> str:
     worth, all_of_them = worth_a_call(context, found), found.bytes_each * len(found.kernels)
     if all_of_them < worth:
         return (
-            f"Copy each array in one piece ({size(all_of_them)}). That is still small: only from {size(worth)} on does "
-            "a copy run several times as long as its call, so that the GPU pays off with larger arrays"
+            f"Copy each array in one piece ({size(all_of_them)}). That is still small: a copy takes several times as "
+            f"long as its call from {size(worth)} on"
         )
     return (
         f"Make chunks larger, so that a copy or kernel runs several times as long as its call: here "
@@ -207,28 +207,28 @@ def _capture_advice(context: RuleContext, pace: str) -> tuple[str, ...]:
     return context.program.pick(
         (
             f"Capture what repeats once and launch it as one graph: cudaStreamBeginCapture around it, "
-            f"cudaGraphInstantiate, then cudaGraphLaunch in the loop (now {pace})",
+            f"cudaGraphInstantiate, then cudaGraphLaunch in the loop ({pace})",
             "Nothing inside may wait for the GPU, and addresses must stay the same",
         ),
         vllm=(
             f"Start vLLM without --enforce-eager, if it has that option: it then captures its steps in CUDA graphs "
-            f"(now {pace})",
+            f"({pace})",
             "Steps of more tokens than its largest captured size run without one: cudagraph_capture_sizes in "
             "--compilation-config",
         ),
         sglang=(
             "Start SGLang without --disable-cuda-graph, if it has that option: it then captures decoding steps in CUDA "
-            f"graphs (now {pace}); batches beyond --cuda-graph-max-bs run without",
+            f"graphs ({pace}); batches beyond --cuda-graph-max-bs run without",
         ),
         torch=(
-            f'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs (now {pace})',
+            f'model = torch.compile(model, mode="reduce-overhead"): records what repeats as CUDA graphs ({pace})',
             "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control "
             "flow; shapes must stay the same, nothing inside may wait for the GPU",
         ),
-        jax=(f"Put jax.jit around the whole step: it compiles what repeats into few kernels and graphs (now {pace})",),
+        jax=(f"Put jax.jit around the whole step: it compiles what repeats into few kernels and graphs ({pace})",),
         directives=(
             f"Join parallel loops into one region, and queue what is left without waits (OpenACC async, OpenMP "
-            f"nowait): each region is a launch (now {pace})",
+            f"nowait): each region is a launch ({pace})",
         ),
     )
 
@@ -265,11 +265,11 @@ def _graphs(context: RuleContext) -> Iterator[Match]:
 
 
 def _graph_advice(context: RuleContext, repeating: LaunchSet, *, communicates: bool) -> tuple[str, ...]:
-    pace = f"kernels of {duration(round(repeating.median_ns))}"
+    pace = f"a kernel now takes {duration(round(repeating.median_ns))}"
     if repeating.between_ns is not None:
-        pace += f", {duration(repeating.between_ns)} of host time each"
+        pace += f", and {duration(repeating.between_ns)} of host time"
         if repeating.median_ns > repeating.between_ns:
-            pace += ": where kernels take longer than their launches a graph gains little"
+            pace += ", so that a graph gains little"
     small = repeating.small_share or 0.0
     more = context.program.pick("more work in each", torch="a larger batch", jax="a larger batch")
     batch = (
@@ -284,16 +284,20 @@ def _graph_advice(context: RuleContext, repeating: LaunchSet, *, communicates: b
 
 
 def _sequences(found: Launches, launches: int) -> str:
-    """``25 times the same 40``; ``3 times the same 897, and 57 shorter sequences``; ``5 times the same 897, 2 of them
-    interrupted``; ``..., and others`` where these are not most of all that are ``launches``."""
+    """``25 times the same 40``; ``3 times the same 897, and 57 shorter sequences``; ``3 times the same 897, and 2
+    times a part of them``; ``..., and others`` where these are not most of all that are ``launches``."""
     unit, times = found.units[0]
     if found.turns > times:
         others = ", and others" if found.turns * unit < MOST_OF_ALL * launches else ""
-        return f"{count(found.turns)} times the same {unit:,}, {count(found.turns - times)} of them interrupted{others}"
+        return f"{_same(times, unit)}, and {counted(found.turns - times, 'time', 'times')} a part of them{others}"
     rest = found.graphs - times
     kinds = "other" if any(length > unit for length, _ in found.units) else "shorter"
     more = f", and {count(rest)} {kinds} sequence{'s' if rest != 1 else ''}" if rest else ""
-    return f"{f'{count(times)} times the same' if times != 1 else 'one sequence of'} {unit:,}{more}"
+    return f"{_same(times, unit)}{more}"
+
+
+def _same(times: int, unit: int) -> str:
+    return f"{count(times)} times the same {unit:,}" if times != 1 else f"one sequence of {unit:,}"
 
 
 CUDA_GRAPHS = Rule(

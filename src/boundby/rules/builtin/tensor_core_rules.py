@@ -161,8 +161,8 @@ _SCALED = Template(
 
 def _autocast(context: RuleContext, half: str) -> str:
     """For a forward pass and, of a program that trains, its loss."""
-    inside = "loss = criterion(model(x), y)" if is_training(context) else "y = model(x)"
-    return f'with torch.autocast("cuda", dtype=torch.{half}):\n    {inside}'
+    loss = "  # and the loss" if is_training(context) else ""
+    return f'with torch.autocast("cuda", dtype=torch.{half}):\n    y = model(x){loss}'
 
 
 def _around(context: RuleContext) -> str:

@@ -242,7 +242,7 @@ def _of_operator(context: RuleContext, group: WaitGroup) -> Words:
 
 _CREATE = (
     "Create such small tensors on the device (torch.full, torch.zeros, torch.arange with device=), once, outside the "
-    "loop, or hand them over as Python numbers: they are no batch but values that the host knows"
+    "loop, or hand them over as Python numbers: the host knows these values, so that nothing needs to be copied"
 )
 _CONSTANT = (
     'scale = torch.full((), value, device="cuda")  # once, in place of torch.tensor(value, device="cuda") in a loop'
