@@ -366,7 +366,9 @@ def test_the_credit_is_what_the_cause_has_less_and_is_shared(
     assert [(item.status, item.cause, item.together) for item in found] == [("resolved", cause, 2)] * 2
     assert {item.measured_ns for item in found} == {20_000_000}
     assert {item.cause_ns for item in found} == {6_000_000 if cause else None}
-    assert finding_figures(found[1]) == (f"promised to save 10.0-100 us; {credit} (this finding and another together)")
+    assert finding_figures(found[1]) == (
+        f"promised to save 10.0-100 us; {credit} (shared with another resolved finding)"
+    )
 
 
 def test_findings_of_one_place_find_the_one_that_says_the_same() -> None:

@@ -36,7 +36,7 @@ from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, NOUN, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.intervals import union
-from boundby.model.scale import COLUMN, HALF, NEARLY_ALL, NOTABLE, QUARTER, SMALL
+from boundby.model.scale import COLUMN, HALF, HARDLY, NEARLY_ALL, NOTABLE, QUARTER, SMALL
 from boundby.model.units import (
     count,
     duration,
@@ -569,6 +569,8 @@ def _in_chain(subject: Subject, found: Told | None) -> Told | None:
         return found
     chain = wait_chain(subject.context)
     because = f"{found.because}; one after the other: {chain.text}" if chain.text else found.because
+    if whole[1] > (1 + HARDLY) * found.saving_ns[1]:
+        because += "; the most is saved if no other wait takes their place"
     saving = (min(found.saving_ns[0], whole[1]), max(found.saving_ns[1], whole[1]))
     return found._replace(because=because, saving_ns=saving)
 

@@ -35,7 +35,7 @@ from boundby.document.blocks import (
 from boundby.document.sentences import NOTE, bound_label, bound_word, each_time, gpus, saves_elsewhere, saves_range
 from boundby.document.view import NO_RANGE
 from boundby.model import units
-from boundby.model.causes import CAUSE_KEYS, NOUN, SHORT_LABEL, info
+from boundby.model.causes import CAUSE_KEYS, LETTER, NOUN, SHORT_LABEL, info
 from boundby.model.late import expression
 from boundby.model.scale import COLUMN, GLANCE, HARDLY, LIST, NEARLY_ALL, NEGLIGIBLE, SMALL, TABLE, TENFOLD
 from boundby.model.statistics import MANY_SAMPLES
@@ -80,15 +80,12 @@ _OF_HOST = "; in parentheses on the host, of a region without GPU time of its ow
 _MEDIANS = (
     'Median change: of the median instance (95 % interval), by its time on the GPU, or on the host where "host" stands.'
 )
-_COSTS_THE_SAME = (
-    "What is still there and would save more than before costs about as much as before: other time is gone, so that "
-    "more of it can be saved."
-)
+_COSTS_THE_SAME = "A finding that is still there costs about as much as before, also where it would save more now."
 _REPLAYED = (
     "How well the first run foretells the second. Replayed: the first run with these causes cut to what was measured "
     "in the second. Error: how far that is off."
 )
-_NOT_KNOWN = "Not known: some launches have no work on record there, so that the times are too short to compare."
+_NOT_KNOWN = "Not known: the GPU work of some launches is not on record there, so that these times are incomplete."
 _ROLES: dict[str, Role] = {
     **dict.fromkeys(("new", "worse", "slower"), "bad"),
     **dict.fromkeys(("resolved", "improved", "faster"), "good"),
@@ -317,9 +314,10 @@ def _subject(other: Account, device: DeviceChange, comparison: Comparison) -> st
 
 
 def _times(one: Account, other: Account, device: DeviceChange, comparison: Comparison) -> str:
-    """``1.29 ms instead of 1.64 ms per step * (-21 %)``."""
+    """``1.29 ms instead of 1.64 ms of its time per step * (-21 %)``."""
     per = f" per {clean(comparison.steps[-1])}" if device.is_per_step and comparison.steps else ""
     old, new = units.duration(one.each_ns), units.duration(other.each_ns)
+    per = f" of its time{per}" if per else ""
     return f"{new}{per}" if old == new else f"{new} instead of {old}{per} ({change(device.change)})"
 
 
@@ -398,8 +396,8 @@ def significance_summary(comparison: Comparison) -> str:
     both = [item for item in comparison.regions if item.path and item.before is not None and item.after is not None]
     if not both:
         return (
-            "No region is in both reports, so one run is compared with one other run: a small "
-            "change may be chance. Annotate the program, or record several runs of each."
+            "No region is in both reports, so that there is one time of each run: a small change may be chance. "
+            "Annotate the program, or record several runs of each."
         )
     counts = Counter(item.significance.status for item in both)
     if len(both) == 1 and (only := _STATUS_OF_ONE.get(both[0].significance.status)):
@@ -712,7 +710,7 @@ def finding_figures(item: FindingChange) -> str:
             return "not in the second run"
         promised = f"promised to save {saves_range(old)}" if old else ""
         if old and saves_elsewhere(item.finding.remedy):
-            promised = f"promised: {_would_save(item, old)}"
+            promised = f"promised {saves_range(old)}, with no gain for the whole run"
         return "; ".join(filter(None, (promised, _credit(item))))
     saving = new or old
     return _would_save(item, saving) if saving else ""
@@ -782,8 +780,8 @@ def _together(item: FindingChange) -> str:
     """Who shares the credit."""
     if item.together < 2:
         return ""
-    others = "another" if item.together == 2 else f"{item.together - 1} others"
-    return f" (this finding and {others} together)"
+    others = "another resolved finding" if item.together == 2 else f"{item.together - 1} other resolved findings"
+    return f" (shared with {others})"
 
 
 class FindingRow(Struct, frozen=True):
@@ -870,8 +868,8 @@ def predictions(comparison: Comparison) -> list[PredictionRow]:
 def _prediction(item: Prediction, one: Account, other: Account) -> str:
     """``copy cut from 26.2 s to 338 ms``."""
     was, now = (units.duration(sum(map(side.each_of, item.causes))) for side in (one, other))
-    also = "; ".join(SHORT_LABEL.get(cause, cause) for cause in item.also)
-    return f"{_cut(item)} cut from {was} to {now}{f' (changed, too: {also})' if also else ''}"
+    also = "; ".join(f"{LETTER[cause]} {SHORT_LABEL[cause]}" for cause in item.also)
+    return f"{_cut(item)} cut from {was} to {now}{f' (these changed, too: {also})' if also else ''}"
 
 
 def _cut(item: Prediction) -> str:

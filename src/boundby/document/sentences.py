@@ -351,13 +351,13 @@ def reason(one: FirstResponse, window_ns: int) -> str:
 
 def place(line: CodeLine) -> str:
     """``train.py:84  loss = model(x)``, ``train.py:31 (step)``; of a function in C ``solve (binary app)``; where a
-    stack holds a library's files alone, ``gpt_oss.py:293 (forward) of vllm, which the program calls``."""
+    stack holds a library's files alone, ``gpt_oss.py:293 (forward) of vllm, a library``."""
     file = clean(line.file.rsplit("/", 1)[-1])
     if line.line is None:
         return f"{clean(line.function)} (binary {file})"
     function = f" ({clean(line.function)})" if line.function else ""
     if library := library_of(line.file):
-        return f"{file}:{line.line}{function} of {clean(library)}, which the program calls"
+        return f"{file}:{line.line}{function} of {clean(library)}, a library"
     return f"{file}:{line.line}{f'  {clean(line.source)}' if line.source else function}"
 
 
@@ -558,14 +558,14 @@ def phases(device: DeviceReport) -> str:
     labels = {**BOUND_LABEL, device.verdict.bound: bound_label(device.verdict), "unknown": "no verdict"}
     first_bound, other = (labels.get(phase.bound, phase.bound) for phase in (first, second))
     into = units.duration(second.window.start_ns - device.window.start_ns)
-    at, then = f"{into} into the window", f"--window {units.instant(second.window.start_ns, device.window_ns)}:"
+    at, then = f"{into} into the window", f"'--window {units.instant(second.window.start_ns, device.window_ns)}:'"
     is_half = abs(_length(first) - _length(second)) <= 1
     if first_bound == other:
         parts = "both halves" if is_half else "both parts"
         return f"The program is not of one piece: {first_bound} in {parts} (which meet {at}), but not over the whole."
     if is_half:  # it may change anywhere in them
         return f"The bound changes: {first_bound} in the first half (until {at}), {other} in the second."
-    return f"The bound changes {at}: {first_bound} before, {other} after. To see the rest alone: {then}"
+    return f"The bound changes {at}: {first_bound} before, {other} after. For the rest alone, add {then}."
 
 
 def steady(device: DeviceReport, width: int | None = None, first_steps: int = 0) -> str:

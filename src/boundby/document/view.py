@@ -46,7 +46,7 @@ EXTERNAL_PACE = "host_blocked.external-pace"  # the id of that response
 IN_FULL = 2  # more accounts than this are told together
 MOST_TOPS = RANKING  # names, over all devices
 MAX_ROWS = TABLE  # one screen: beyond it, only an explicit --min-share shows more
-NO_RANGE = "(no range)"
+NO_RANGE, INNER = "(no range)", "(inner)"
 NOTABLE_EXPOSED = SLIGHT  # of the window, that waits cost beyond what the bar calls sync
 # Where the first instance takes so many times what one of the others does (the median one, no mean of two), and the
 # mean so many times: that is no usual time.
@@ -443,6 +443,7 @@ class Selection(Struct, frozen=True):
             self.uneven,
             self.on_the_host,
             not_by_size(self.rows),
+            inside_its_like(self.rows),
             sentences.FOUND if any(row.region.found for row in self.rows) else "",
             f"{number} below {share} {verb} not shown{how}." if self.left_out else "",
         )
@@ -464,6 +465,20 @@ def also_in_bars(drawn: Iterable[str], named: Iterable[str]) -> str:
     any."""
     others = sorted({*drawn} - {*named}, key=CAUSE_KEYS.index)
     return f"Also in the bars: {'; '.join(f'{LETTER[key]} {SHORT_LABEL[key]}' for key in others)}." if others else ""
+
+
+def by_boundby(rows: Sequence[Row]) -> str:
+    """What ``(found)`` behind a name means, and the names that are given; empty where none has it."""
+    names = {part.partition(" ")[0] for row in rows if row.region.found for part in row.region.path}
+    words = {"iteration": " An iteration repeats.", "phase": " A phase is a part of the run."}
+    told = "".join(meaning for name, meaning in words.items() if name in names)
+    return f"(found): named by boundby, not by the program.{told}" if told else ""
+
+
+def inside_its_like(rows: Sequence[Row]) -> str:
+    """What ``(inner)`` behind a name means; empty where none has it."""
+    is_inner = any(row.label.endswith(INNER) for row in rows)
+    return f"{INNER}: a range inside one of the same name." if is_inner else ""
 
 
 def not_by_size(rows: Sequence[Row]) -> str:
@@ -491,15 +506,17 @@ def uneven(rows: Sequence[Row]) -> str:
 
 
 def on_the_host(report: Report, rows: Sequence[Row]) -> str:
-    """That ``MEAN TIME`` is of a GPU's time, with the largest region whose ranges take another time on the host; empty
-    where none does."""
+    """That ``MEAN TIME`` is of a GPU's time, and of how many an instance takes it at once, with the largest region whose
+    ranges take another time on the host; empty where neither is to be said."""
+    most = round(max((row.region.devices_each for row in rows), default=1))
+    of_gpu = f"on each of up to {most} GPUs at once" if most > 1 else "GPU time"
     judged = (row for row in rows if report.devices and row.is_judged and row.region.total_ns)
     for row in sorted(judged, key=lambda row: -row.share):
         gpu_ns, host_ns = sentences.each_ns(row.region), row.region.host.mean_ns
         if abs(gpu_ns - host_ns) > NOTABLE * max(gpu_ns, host_ns):
             mean = units.duration(round(host_ns))
-            return f"MEAN TIME: GPU time, busy or idle; on the host, {row.label} takes {mean}."
-    return ""
+            return f"MEAN TIME: {of_gpu}, idle included; the host is in {row.label} for {mean}."
+    return f"MEAN TIME: {of_gpu}." if most > 1 else ""
 
 
 def select(report: Report, min_share: float | None = None) -> Selection:
@@ -623,7 +640,7 @@ def _row(region: RegionReport, outer: Row | None) -> Row:
     # PyTorch's engine wraps each backward operator in a range of its own: what tells them apart comes first.
     label = "/".join(part_name(part).replace(_ENGINE, "backward: ") for part in region.path[start:])
     if outer is not None and label == part_name(outer.region.path[-1]):
-        label = f"{label} (inner)"
+        label = f"{label} {INNER}"
     if _domain(region.domain) != _domain(around):
         label = f"{label} (found)" if region.found else f"{label} [{_domain(region.domain)}]"
     is_told = outer is not None and outer.region.verdict.because == region.verdict.because

@@ -184,20 +184,13 @@ class _Regions(Struct, frozen=True):
     face: Face
     options: ScreenOptions
     selection: view.Selection | None
-    notes: tuple[Text, ...]
 
     @classmethod
     def of(cls, report: Report, face: Face, options: ScreenOptions) -> _Regions:
         if not any(region.path for region in report.regions):
-            return cls(report, face, options, None, ())
+            return cls(report, face, options, None)
         selection = view.select(report, options.min_share)
-        notes: list[Text] = []
-        if any(row.region.found for row in selection.rows):
-            notes = face.wrapped(
-                "(found): named by boundby, not by the program. An iteration repeats; a phase is a part of the run.",
-                style=DIM,
-            )
-        return cls(report, face, options, selection, tuple(notes))
+        return cls(report, face, options, selection)
 
     def least(self, rows: int) -> int:
         """No fewer lines: a heading, so many rows, and what is to be said of these."""
@@ -209,7 +202,7 @@ class _Regions(Struct, frozen=True):
             return parts.no_regions(self.report, self.face)
         if self.options.top is not None:
             return self._rows(self.selection, self.options.top)
-        most = max(room - 2 - len(self.notes), 1)
+        most = max(room - 2, 1)
         while len(lines := self._rows(self.selection, most)) > room and most > 1:
             most -= 1
         return lines
@@ -229,11 +222,11 @@ class _Regions(Struct, frozen=True):
         told.append(view.uncertain(rows))
         folded = "* stands for any number." if any(is_folded(row.label) for row in rows) else ""
         has_saving = any(map(parts.has_saving, rows))
-        saves = "SAVES UP TO: the most that one change there would save." if has_saving else ""
+        saves = "SAVES UP TO: by one change there, of one cause or more." if has_saving else ""
         mean = view.on_the_host(self.report, rows)
-        notes = (*told, folded, selection.share_of, mean, saves, view.not_by_size(rows))
-        told = [" ".join(filter(None, notes)), view.uneven(rows)]
-        return [*lines, *(line for text in told for line in face.wrapped(text.strip(), style=DIM)), *self.notes]
+        notes = (*told, folded, view.inside_its_like(rows), selection.share_of, mean, saves, view.not_by_size(rows))
+        told = [" ".join(filter(None, notes)), view.uneven(rows), view.by_boundby(rows)]
+        return [*lines, *(line for text in told for line in face.wrapped(text.strip(), style=DIM))]
 
 
 def _worth(selection: view.Selection, most: int, options: ScreenOptions) -> list[Row]:

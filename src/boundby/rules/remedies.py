@@ -135,7 +135,7 @@ _GRAPH_CPP = (
     "cudaGraphLaunch(exec, stream);  // in the loop"
 )
 # Whether it runs with that option is not on record.
-_VLLM_NOT_EAGER = "vllm serve MODEL  # if it was started with --enforce-eager: without that"
+_VLLM_NOT_EAGER = "vllm serve MODEL  # without --enforce-eager, if that was set"
 _AN_EVENT = {
     "torch": "event.synchronize()  # torch.cuda.Event(blocking=True), in place of time.sleep",
     "cpp": "ready.wait(lock, [&] { return is_ready; });  // std::condition_variable, in place of sleep",

@@ -139,7 +139,7 @@ def _not_recorded(
     if any(name.startswith("GPU_METRICS_OPTIONS") for name, _ in told):
         reasons["gpu_metrics"] = "asked for, and the profiler delivered none"
     if _NO_COUNTERS.search(said):
-        reasons["gpu_metrics"] = "the driver did not permit it (ERR_NVGPUCTRPERM)"
+        reasons["gpu_metrics"] = "the driver did not permit it: ERR_NVGPUCTRPERM"
     return reasons
 
 

@@ -150,7 +150,9 @@ def _uneven(
     who = place(context.path(item.region))
     few = f"{who} takes {duration_range(int(steady.min()), int(steady.max()))}"
     tenths = f"one {who} in ten takes over {duration(high)}, one in ten under {duration(low)}"
-    title = f"{tenths if len(steady) >= MANY else few}{_on_host(item)} (median {duration(middle)})"
+    title = (
+        f"{tenths if len(steady) >= MANY else few}{_on_host(item)} (median {duration(middle)}): the mean tells little"
+    )
     return title, _different(context, item)
 
 
@@ -241,12 +243,13 @@ def _warm_up(context: RuleContext) -> Iterator[Match]:
             "cudaDeviceSynchronize", torch="torch.cuda.synchronize()", jax="block_until_ready()"
         )
         loading = [f"{duration(setup)} of it is loading and first allocations: see lazy-initialization"]
-        which = "instance takes" if item.warm_up == 1 else f"{item.warm_up} instances take"
+        who = place(context.path(item.region))
+        which = f"{who} takes" if item.warm_up == 1 else f"{item.warm_up} of {who} take"
         each = duration_range(int(first.min()), int(first.max()))
         yield Match(
             region=item.region,
             title=f"the first {which} {each}, the other {count(len(item.steady_ns))} take {duration(usual)}"
-            f"{_on_host(item)} (median): an average over all describes neither",
+            f"{_on_host(item)} (median): the mean describes neither",
             evidence={
                 "instances": len(item.length_ns),
                 "warm_up_instances": item.warm_up,

@@ -77,10 +77,10 @@ class _Covering(Struct, frozen=True):
 def _in_one_call(context: RuleContext, call: int, in_cuda_ns: int) -> tuple[str, Example]:
     """How much of the time in CUDA calls one takes."""
     name, took = context.call_name(call), int(context.call_ns(call))
-    of_calls = f"{duration(took)} of it"
+    of_calls = f"{duration(took)} of that"
     if took < MOST * in_cuda_ns:
-        of_calls = f"{duration(in_cuda_ns)} of it in CUDA calls, {duration(took)}"
-    return f": {of_calls} in one {name}", Example(int(context.calls.start_ns[call]), took, name)
+        of_calls = f"{duration(in_cuda_ns)} of that in CUDA calls, {duration(took)}"
+    return f"; {of_calls} in one {name}", Example(int(context.calls.start_ns[call]), took, name)
 
 
 def _late_start(context: RuleContext) -> Iterator[Match]:
@@ -121,8 +121,8 @@ def _late_start(context: RuleContext) -> Iterator[Match]:
     begins = "GPU work" if high == first else "step"
     yield Match(
         region=None,
-        title=f"the first {begins} starts {duration(startup)} after the first event, before the analysed part "
-        f"({percent(share)} of the time on record){what}",
+        title=f"{duration(startup)} ({percent(share)} of the recording) pass before the first {begins}, and are not "
+        f"analysed{what}",
         evidence=evidence,
         saving_ns=None,
         advice=_late_advice(context, in_cuda, startup, named[0] if named else None),
@@ -134,9 +134,9 @@ def _late_start(context: RuleContext) -> Iterator[Match]:
 def _in_ranges(context: RuleContext, named: list[_Covering], in_cuda_ns: int) -> tuple[str, list[Example]]:
     """What ranges tell of it; where none does, how much of it is in CUDA calls."""
     if named:
-        what = ": " + ", ".join(f"{duration(item.covered_ns)} of it in {item.name}" for item in named)
+        what = "; " + ", ".join(f"{duration(item.covered_ns)} of that in {item.name}" for item in named)
         return what, [Example(item.start_ns, item.covered_ns, item.name) for item in named]
-    return f", {duration(in_cuda_ns)} of it in CUDA calls" if context.trace.captured.cuda_api else "", []
+    return f"; {duration(in_cuda_ns)} of that in CUDA calls" if context.trace.captured.cuda_api else "", []
 
 
 def _late_code(context: RuleContext, named: list[_Covering], *, is_cuda: bool, is_slow: bool) -> dict[str, str]:

@@ -254,10 +254,12 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
                 "reading_ns": read.reading_ns,
                 "files": list(read.paths[:MOST_FILES]),
             }
+        is_work = bool(context.timeline.devices) and sleeping <= MOSTLY_ASLEEP and is_seen(context)
+        at_work = ", mostly in host code" if is_work else ""
         yield match(
             context,
             place,
-            f"{_what(context, place, sleeping, batch)}{where_and_when(context, place)}{meanwhile}",
+            f"{_what(context, place, sleeping, batch)}{where_and_when(context, place)}{at_work}{meanwhile}",
             "waits for input" if sleeping > MOSTLY_ASLEEP else "prepares input",
             evidence=evidence,
             advice=input_advice(context, place, sleeping, others),

@@ -108,7 +108,7 @@ def why_no_cuda(diagnostics: Sequence[Diagnostic]) -> Refusal | None:
     if driver is not None and newer in reasons:
         is_certain = any(reason.is_certain for reason in reasons)
         return Refusal(
-            f"the driver (CUDA {driver}) is newer than this nsys supports",
+            f"the driver is of CUDA {driver}, which the nsys that recorded it does not support",
             f"Install the nsys of CUDA {driver} or a newer one, then record again",
             is_certain,
             f"sudo apt-get install cuda-nsight-systems-{driver.replace('.', '-')}  # from the CUDA repository\n"
