@@ -314,7 +314,8 @@ def _steps(steps: tuple[TreePart, TreePart] | None) -> Iterator[Doubt]:
     if steps is None or steps[0].instances == steps[1].instances:
         return
     name = "/".join(steps[1].path)
-    text = f"{name} ran {steps[0].instances} times before, {steps[1].instances} after: the program's times are divided by these numbers."
+    ran = f"{name} ran {steps[0].instances} times before, {steps[1].instances} after"
+    text = f"{ran}: the program's times are divided by these numbers."
     yield Doubt("steps", text)
 
 

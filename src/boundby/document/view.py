@@ -506,8 +506,8 @@ def uneven(rows: Sequence[Row]) -> str:
 
 
 def on_the_host(report: Report, rows: Sequence[Row]) -> str:
-    """That ``MEAN TIME`` is of a GPU's time, and of how many an instance takes it at once, with the largest region whose
-    ranges take another time on the host; empty where neither is to be said."""
+    """That ``MEAN TIME`` is of a GPU's time, on how many at once, and the largest region whose ranges take another time
+    on the host; empty where neither is to be said."""
     most = round(max((row.region.devices_each for row in rows), default=1))
     of_gpu = f"on each of up to {most} GPUs at once" if most > 1 else "GPU time"
     judged = (row for row in rows if report.devices and row.is_judged and row.region.total_ns)
