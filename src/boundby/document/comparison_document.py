@@ -684,7 +684,7 @@ def sides(comparison: Comparison) -> list[tuple[str, tuple[str, ...]]]:
 def _side(found: Side) -> tuple[str, ...]:
     parts = (
         clean(found.command or ""),
-        *(gpus([name or "GPU" for name in found.gpus]) or ["no GPU work"]),
+        *(gpus(found.gpus) or ["no GPU work"]),
         file_name(found.path),
     )
     return tuple(part for part in parts if part)

@@ -24,6 +24,7 @@ from boundby.model.causes import (
     SHORT_LABEL,
     scenario_label,
 )
+from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MARGIN, NEARLY_ALL, NEGLIGIBLE, NOTABLE, RANKING, SMALL
 from boundby.results.report import (
     NO_GPU_WORK,
@@ -161,11 +162,9 @@ def ended(report: Report) -> Lead | None:
     if end.ended == UNCLEAR:
         return Lead(ended_headline(end), (MAY_HAVE_CAUGHT,))
     why, rest = report.trace.no_gpu_work, "What follows is what it did until then"
-    if not report.devices:
-        rest = "What was measured until then gives no verdict"
-    rest = "The recording is whole until then" if end.ended == INTERRUPTED else rest
+    rest = "The recording is whole until then" if end.ended == INTERRUPTED else rest if report.devices else ""
     ended_when = when(end, why is not None and why.has_started_cuda)
-    return Lead(ended_headline(end), (f"{ended_when}. {rest}.",), own_lines(end))
+    return Lead(ended_headline(end), (f"{ended_when}. {rest}.".removesuffix(" ."),), own_lines(end))
 
 
 def when(end: ProgramEnd, has_started_cuda: bool = False) -> str:
@@ -683,7 +682,7 @@ def circumstances(report: Report, *, names_instants: bool = True) -> tuple[str, 
     below them; then what they count from."""
     parts = [file_name(report.trace.path)] if report.trace.command else []
     parts += ["only the last part of the report (--max-memory)"] if report.trace.is_part else []
-    parts += gpus([device.name or "GPU of unrecorded name" for device in report.devices]) or [_no_gpus(report)]
+    parts += gpus([device.name for device in report.devices]) or [_no_gpus(report)]
     if report.trace.nsys_version:
         parts.append(f"nsys {clean(report.trace.nsys_version)}")
     elif report.trace.exported_by:
@@ -708,9 +707,12 @@ def instants_count_from(report: Report) -> str:
     return f"instants (--window) count from the start of the recording, {first} before its first event"
 
 
+_NO_NAME = expression(r"(?:GPU \d+)?")
+
+
 def gpus(names: Sequence[str]) -> list[str]:
-    """``8 x NVIDIA A100``: each name once, with how many there are."""
-    counts = Counter(clean(name) for name in names)
+    """``8 x NVIDIA A100``: each name once, with how many there are. A number is no name."""
+    counts = Counter("GPU of unrecorded name" if _NO_NAME.fullmatch(name) else clean(name) for name in names)
     return [f"{number} x {name}" if number > 1 else name for name, number in counts.items()]
 
 

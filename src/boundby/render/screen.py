@@ -381,8 +381,10 @@ def _last(report: Report, face: Face, above: Sequence[Sequence[Text]]) -> list[T
     """What was not captured, in one line, what instants above count from, and where the rest is."""
     is_told = not any(region.path for region in report.regions) and bool(parts.no_regions(report, face))
     is_told = is_told and not any(warning.code == "nvtx-incompatible" for warning in report.trace.warnings)
+    lead = sentences.lead(report)
+    told = "" if lead is None else str(lead.headline)
     lacking = [
-        f"{gap.kind} ({gap.reason.partition(':')[0]})" if gap.reason else gap.kind
+        f"{gap.kind} ({gap.reason.partition(':')[0]})" if gap.reason and clean(gap.reason) not in told else gap.kind
         for gap in not_captured(report)
         if not (is_told and gap.kind == NVTX_RANGES)
     ]

@@ -151,7 +151,7 @@ def _uneven(
     few = f"{who} takes {duration_range(int(steady.min()), int(steady.max()))}"
     tenths = f"one {who} in ten takes over {duration(high)}, one in ten under {duration(low)}"
     title = (
-        f"{tenths if len(steady) >= MANY else few}{_on_host(item)} (median {duration(middle)}): the mean tells little"
+        f"{tenths if len(steady) >= MANY else few}{_on_host(item)} (median {duration(middle)}): an average tells little"
     )
     return title, _different(context, item)
 
@@ -249,7 +249,7 @@ def _warm_up(context: RuleContext) -> Iterator[Match]:
         yield Match(
             region=item.region,
             title=f"the first {which} {each}, the other {count(len(item.steady_ns))} take {duration(usual)}"
-            f"{_on_host(item)} (median): the mean describes neither",
+            f"{_on_host(item)} (median): an average describes neither",
             evidence={
                 "instances": len(item.length_ns),
                 "warm_up_instances": item.warm_up,
