@@ -250,7 +250,7 @@ def test_a_late_start_is_before_the_traces_first_work(late: Path, options: dict[
     assert item.evidence["startup_ns"] == pytest.approx(5 * S, rel=0.01)
     assert item.title.startswith("5.00 s (")
     assert "pass before the first GPU work" in item.title
-    assert "5.00 s of it in build model" in item.title
+    assert "5.00 s of that in build model" in item.title
     assert [one.what for one in item.examples] == ["build model"]
     assert 'torch.device("cuda")' in item.advice[0]
     assert "200 MB" in item.advice[0]
@@ -263,7 +263,7 @@ def test_a_window_that_holds_the_start_tells_no_late_start(late: Path) -> None:
 def test_a_late_start_in_one_call_names_it() -> None:
     body = (Init(6 * S, "cuDevicePrimaryCtxRetain"), Range("frame", [Work(50 * US)]), Loop(20, [STEP]), Sync())
     (item,) = found(*body, rule="late-start")
-    assert item.title.endswith(": 6.00 s of it in one cuDevicePrimaryCtxRetain")
+    assert item.title.endswith("; 6.00 s of that in one cuDevicePrimaryCtxRetain")
     assert item.examples[0].what == "cuDevicePrimaryCtxRetain"
     assert item.examples[0].duration_ns == pytest.approx(6 * S, rel=0.01)
 
@@ -287,7 +287,7 @@ def test_the_large_transformer_starts_late_for_its_model() -> None:
     for options in ({}, {"window": "nvtx:benchmark_loop"}):
         (item,) = on("transformer_2_7b_nvtx", **options)["late-start"]
         assert item.title.startswith("32.5 s (")
-        assert "26.8 s of it in init_model" in item.title
+        assert "26.8 s of that in init_model" in item.title
         assert "13.6 GB" in item.advice[0]
 
 
