@@ -16,7 +16,7 @@ from boundby.document import sentences, serving_document, view
 from boundby.document.blocks import clean, region_name, shorten
 from boundby.document.sentences import NOTE, not_captured
 from boundby.model.late import expression
-from boundby.model.scale import HARDLY, TWO_LINES
+from boundby.model.scale import HALF, HARDLY, TWO_LINES
 from boundby.results.report import (
     Counters,
     DeviceReport,
@@ -39,10 +39,12 @@ LEAST_SHARE = HARDLY
 Json = dict[str, Any]
 # What a tokenizer of o200k_base or cl100k_base takes for one token, or nearly: a word, three digits, a run of signs.
 _PIECE = expression(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^\x00-\x7f]+|[^\w\s]+|_|\n")
+_ENDS = expression(r"[.:;] ")  # of a clause
 # How many of each list, from generous to sparse: the first that fits is taken.
 _STEPS: tuple[Mapping[str, int], ...] = (
     {"devices": 4, "first": 4, "findings": 5, "regions": 8, "kernels": 5, "calls": 3, "text": MOST_TEXT},
     {"devices": 4, "first": 3, "findings": 4, "regions": 6, "kernels": 4, "calls": 3, "text": 120},
+    {"devices": 2, "first": 2, "findings": 3, "regions": 4, "kernels": 3, "calls": 2, "text": MOST_TEXT},
     {"devices": 3, "first": 2, "findings": 3, "regions": 5, "kernels": 3, "calls": 2, "text": 100},
     {"devices": 2, "first": 2, "findings": 2, "regions": 3, "kernels": 2, "calls": 1, "text": 80},
     {"devices": 1, "first": 1, "findings": 1, "regions": 2, "kernels": 1, "calls": 1, "text": 60},
@@ -243,8 +245,13 @@ def _top(one: Top) -> Json:
 
 
 def _text(text: str, most: Mapping[str, int]) -> str:
-    text = clean(text)
-    return text if len(text) <= most["text"] else f"{text[: most['text'] - 3]}..."
+    """As long as fits: up to where a clause ends, of a longer one cut."""
+    text, length = clean(text), most["text"]
+    if len(text) <= length:
+        return text
+    parts = [text[: end.start()] for end in _ENDS.finditer(text[: length + 1]) if end.start() >= HALF * length]
+    whole = [part for part in parts if part.count("(") == part.count(")")]
+    return whole[-1] if whole else f"{text[: length - 3]}..."
 
 
 def _saves(remedy: str, saving_ns: tuple[int, int] | None) -> Json:
