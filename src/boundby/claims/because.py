@@ -14,8 +14,8 @@ from boundby.claims.bound import (
     is_covered,
 )
 from boundby.model.causes import BUSY_CAUSES, NOUN, REMOVABLE, SHORT_LABEL, Cause
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NOTABLE, QUARTER, SMALL
-from boundby.model.units import duration, percent
+from boundby.model.scale import A_FEW_LINES, DISPATCH_NS, HALF, HARDLY, MANY, NOTABLE, QUARTER, SMALL
+from boundby.model.units import duration, duration_range, percent, percent_range
 from boundby.trace.vocabulary.os import MESSAGES
 
 LEAST_TOLD = HARDLY  # less reads as "under 1 %"
@@ -34,6 +34,8 @@ _DOES = {
     Cause.PROFILER: "is held up by the profiler",
     Cause.UNATTRIBUTED: "does what is not on record",
 }
+#: Of what the host sleeps on: how it is told where nothing else on a screen explains it.
+_WAITS_IN = {"poll": "poll, a wait for another process, a file or a socket"}
 _WORK = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}
 
 
@@ -92,12 +94,18 @@ def _per(case: BoundCase) -> str:
 
 
 def _each(case: BoundCase, cause: Cause) -> str:
-    return _each_ns(case, case.time[cause])
+    return _each_ns(case, case.time[cause], case.replay.unexplained.get(cause, 0))
 
 
-def _each_ns(case: BoundCase, idle_ns: int) -> str:
-    each = duration(idle_ns / max(case.instances * case.devices_each, 1)) + _per(case)
-    return f"{each} ({percent(idle_ns / case.window_ns)})"
+def _each_ns(case: BoundCase, idle_ns: int, unexplained_ns: int = 0) -> str:
+    least_ns, each = idle_ns - unexplained_ns, max(case.instances * case.devices_each, 1)
+    of_each = duration_range(round(least_ns / each), round(idle_ns / each))
+    return f"{of_each}{_per(case)} ({_share(case, idle_ns, unexplained_ns)})"
+
+
+def _share(case: BoundCase, ns: int, unexplained_ns: int) -> str:
+    """Of the window: a range where a part of it may be another cause's."""
+    return percent_range((ns - unexplained_ns) / case.window_ns, ns / case.window_ns)
 
 
 def _hidden(case: BoundCase, _: Decision) -> str:
@@ -190,8 +198,8 @@ def _sync(case: BoundCase, decision: Decision) -> str:
 def _cuda_api(case: BoundCase, _: Decision) -> str:
     inside_ns = max(case.api.in_window[1] - case.sync.blocked_ns, 0)  # the rest is what a program does between calls
     inside, idle = min(inside_ns / case.window_ns, 1.0), case.share(Cause.CUDA_API)
-    between = "; the code between them takes more" if inside < HALF * idle else ""
-    calls = "" if case.is_part or not case.api.per_ms else f" (CUDA calls take {percent(inside)} of the time{between})"
+    pauses = f"; pauses after calls, up to {duration(DISPATCH_NS)} of each, take more" if inside < HALF * idle else ""
+    calls = "" if case.is_part or not case.api.per_ms else f" (CUDA calls take {percent(inside)} of the time{pauses})"
     return f"the GPU idles {percent(idle)} of the time because launches come too slowly{calls}; {_busy(case)}"
 
 
@@ -201,7 +209,9 @@ def _cpu(case: BoundCase, _: Decision) -> str:
         return f"{asleep}, by the replay mostly for another thread's own code; {_busy(case)}"
     if is_for_pages(case):
         idle = _each_ns(case, case.host.paging_ns)
-        return f"the GPU idles {idle} while the host reads managed memory by page faults; {_busy(case)}"
+        both = " and blocked" if case.host.paging_ns > case.time[Cause.CPU] else ""
+        where = f" (in the bar: host code{both})"
+        return f"the GPU idles {idle} while the host reads managed memory by page faults{where}; {_busy(case)}"
     waiting = case.host.preempted_ns / max(case.time[Cause.CPU], 1)
     core = f", or waits for a core ({percent(waiting)} of that)" if waiting >= MUCH_WAITING else ""
     return f"the GPU idles {_each(case, Cause.CPU)} while the host runs its own code{core}; {_busy(case)}"
@@ -209,7 +219,7 @@ def _cpu(case: BoundCase, _: Decision) -> str:
 
 def _host_blocked(case: BoundCase, _: Decision) -> str:
     on = _mostly_on(case)
-    where = f" (mostly in {on})" if on and on != "unknown" else ""
+    where = f" (mostly in {_WAITS_IN.get(on, on)})" if on and on != "unknown" else ""
     if is_for_ranks(case):
         where = f"{f' in {calls},' if (calls := _calls(case)) else ''} waiting for other ranks"
     return f"the GPU idles {_each(case, Cause.HOST_BLOCKED)} while the host is blocked{where}; {_busy(case)}"
@@ -236,9 +246,9 @@ def _calls(case: BoundCase) -> str:
 
 
 def _init(case: BoundCase, _: Decision) -> str:
-    does = "while code is loaded or compiled, or memory is allocated or pinned"
-    idle = f"{duration(case.time[Cause.INIT])} ({percent(case.share(Cause.INIT))})"
-    return f"the GPU idles {idle} {does}; {_busy(case)}"
+    idle_ns, unexplained_ns = case.time[Cause.INIT], case.replay.unexplained.get(Cause.INIT, 0)
+    idle = f"{duration_range(idle_ns - unexplained_ns, idle_ns)} ({_share(case, idle_ns, unexplained_ns)})"
+    return f"the GPU idles {idle} while code or memory is prepared for it; {_busy(case)}"
 
 
 def _mixed(case: BoundCase, decision: Decision) -> str:
@@ -249,16 +259,18 @@ def _mixed(case: BoundCase, decision: Decision) -> str:
             f"{first} and {second} run side by side, so that removing one alone would save little; {busy} of the time"
         )
     saved = {saving.cause: saving.saving_ns for saving in decision.savings}
-    return f"{' and '.join(_of_either(case, key, saved.get(key, 0)) for key in named)} of the time; {busy}"
+    return f"{' and '.join(_of_either(case, decision, key, saved.get(key, 0)) for key in named)} of the time; {busy}"
 
 
-def _of_either(case: BoundCase, key: str, saving_ns: int) -> str:
+def _of_either(case: BoundCase, decision: Decision, key: str, saving_ns: int) -> str:
     """What one of two causes takes; of waits that cost the host its lead, which shows elsewhere, what they cost."""
     own_ns = case.time[Cause[key.upper()]]
     if own_ns < LEAD_LOST * saving_ns:
         return f"removing {NOUN[key]} would save {percent(saving_ns / case.window_ns)}"
     what = "the host is blocked for" if key == Cause.HOST_BLOCKED.key else f"{SHORT_LABEL[key]} takes"
-    return f"{what} {percent(own_ns / case.window_ns)}"
+    if key == Cause.CUDA_API.key and Cause.CPU.key in (decision.mixed_of or ()):  # whose code is it between two calls?
+        what = f"launch overhead (calls, and up to {duration(DISPATCH_NS)} after each) takes"
+    return f"{what} {_share(case, own_ns, case.replay.unexplained.get(Cause[key.upper()], 0))}"
 
 
 def _unknown(case: BoundCase, _: Decision) -> str:
@@ -295,8 +307,8 @@ def _host(case: BoundCase) -> str:
         share = case.share(cause)
         if share < LEAST_TOLD:
             continue
-        if cause == Cause.CPU and waiting >= MUCH_WAITING:
-            doing += [("runs its own code", share - waiting, ""), ("waits for a core", waiting, "")]
+        if cause == Cause.CPU and waiting >= LEAST_TOLD:
+            doing.append((_DOES[cause], share, f" ({percent(waiting / share)} of that waiting for a core)"))
         elif cause == Cause.HOST_BLOCKED:
             doing.append((*_blocked(case, share),))
         else:

@@ -113,6 +113,8 @@ class Replay(Struct, frozen=True, kw_only=True):
     unreliable: str | None = None  # why the trace cannot be replayed to be trusted
     #: Where nothing but delays of ready work makes it so: savings by cause with these delays as they were, and gone.
     delayed: tuple[Mapping[str, int], Mapping[str, int]] | None = None
+    #: Of the account: idle time in which launched work did not start, for no reason on record.
+    unexplained: Mapping[Cause, int] = field(default_factory=dict)
 
     @property
     def alone(self) -> dict[str, WhatIf]:

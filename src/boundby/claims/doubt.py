@@ -56,7 +56,7 @@ def settled(case: BoundCase) -> BoundCase:
         case,
         replayed=filled.replayed,
         following=None,
-        replay=replace(case.replay, unreliable=None),
+        replay=replace(case.replay, unreliable=None, unexplained={}),
         missing=replace(case.missing, filled=None),
     )
 

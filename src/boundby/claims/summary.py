@@ -356,6 +356,7 @@ def _replay_of(replayed: Counterfactuals, device: DeviceTimeline, told: Mapping[
         predicted=told,
         unreliable=replayed.unreliable,
         delayed=(replayed.device[device.index], undelayed.device[device.index]) if undelayed else None,
+        unexplained=replayed.delayed.get(device.index, {}),
     )
 
 

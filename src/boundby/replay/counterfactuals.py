@@ -50,6 +50,9 @@ class Counterfactuals(Struct, frozen=True):
     doubts: Mapping[int, tuple[OpenDoubt, ...]] = field(default_factory=dict)  # by device index
     unreliable: str | None = None
     undelayed: Undelayed | None = None  # where nothing but turns on the device makes it unreliable
+    #: By device index: much idle time in which launched work did not start for no reason on record, by what the account
+    #: calls it.
+    delayed: Mapping[int, Mapping[Cause, int]] = field(default_factory=dict)
     filled: Filled | None = None  # where work is lost
 
     def alone_ns(self, device: int, cause: str) -> int | None:
@@ -91,6 +94,7 @@ def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactu
         between=_ranges(predictor, predicted, held),
         doubts=predictor.doubts,
         unreliable=predictor.unreliable,
+        delayed=predictor.delayed,
         undelayed=_undelayed(predictor, inclusive, held, held_ns) if predictor.is_delayed else None,
     )
 

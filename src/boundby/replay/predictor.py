@@ -804,28 +804,42 @@ class Predictor:
 
     @cached_property
     def _delayed(self) -> str | None:
-        graph = self.graph
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
-            rows = np.flatnonzero(graph.costs.unexplained_delay_ns)
-            rows = rows[graph.device[rows] == device.index]
-            # Only delays in which the device idles count.
-            idle_ns = np.minimum(graph.costs.unexplained_delay_ns[rows], gap_before(device, graph.links.start_ns[rows]))
-            if (delayed := int(idle_ns.sum()) / max(length_ns, 1)) > UNEXPLAINED_SHARE:
-                counted = self._counted_as(device, graph.links.start_ns[rows], idle_ns)
-                waited = f"launched work did not start for {percent(delayed)} of the time{counted}"
-                return f"the trace does not show why {waited}"
+            if (counted := self.delayed.get(device.index)) is not None:
+                most = max(counted, key=lambda cause: counted[cause])
+                is_wait = most == Cause.DEVICE_WAIT
+                delayed_ns = sum(counted.values()) if is_wait else counted[most]
+                as_what = "" if is_wait else f", which is counted as {SHORT_LABEL[most.key]}"
+                waited = f"launched work did not start for {percent(delayed_ns / length_ns)} of the time{as_what}"
+                return f"{waited}, and the trace does not show why"
         return None
 
+    @cached_property
+    def delayed(self) -> Mapping[int, Mapping[Cause, int]]:
+        """By device index, what the account calls the idle time in which launched work did not start for no reason on
+        record; without devices that have little of it. None where the dependencies, of which delays are found, are not
+        to be trusted."""
+        graph, found = self.graph, {}
+        devices = zip(self.devices, self.measured_ns, strict=True) if self._undependable is None else ()
+        for device, length_ns in devices:
+            rows = np.flatnonzero(graph.costs.unexplained_delay_ns)
+            rows = rows[graph.device[rows] == device.index]
+            start_ns = graph.links.start_ns[rows]
+            # Only delays in which the device idles count.
+            idle_ns = np.minimum(graph.costs.unexplained_delay_ns[rows], gap_before(device, start_ns))
+            if int(idle_ns.sum()) > UNEXPLAINED_SHARE * max(length_ns, 1):
+                found[device.index] = self._counted_as(device, start_ns, idle_ns)
+        return found
+
     @staticmethod
-    def _counted_as(device: DeviceTimeline, start_ns: Int64Array, delay_ns: Int64Array) -> str:
-        """What the account calls most of the time (ns) before these starts, where that is not the wait itself."""
-        segments, shares = device.segments, np.zeros(len(Cause), np.int64)
+    def _counted_as(device: DeviceTimeline, start_ns: Int64Array, delay_ns: Int64Array) -> dict[Cause, int]:
+        """What the account calls the time (ns) before these starts."""
+        segments, counted = device.segments, {}
         for cause in map(int, unique(segments.cause)):
             is_of_cause = segments.cause == cause
             covered = CoveredTime(union(segments.start_ns[is_of_cause], segments.end_ns[is_of_cause]))
-            shares[cause] = covered.within(start_ns - delay_ns, start_ns).sum()
-        most = Cause(int(shares.argmax()))
-        return "" if most == Cause.DEVICE_WAIT else f", counted mostly as {SHORT_LABEL[most.key]}"
+            counted[Cause(cause)] = int(covered.within(start_ns - delay_ns, start_ns).sum())
+        return counted
 
     @property
     def _law_broken(self) -> str | None:

@@ -40,7 +40,7 @@ from boundby.native.passes import Costs
 from boundby.replay.engine import call_starts
 from boundby.replay.graph import Graph
 from boundby.replay.streams import LONG_CALL_NS
-from boundby.results.report import CONFIDENCES, OpenDoubt, Uncertainty, Window
+from boundby.results.report import CONFIDENCES, TOLD_ALONE, OpenDoubt, Uncertainty, Window
 from boundby.trace.vocabulary.cuda import CallClass
 
 # What a trace leaves open of a number, as one list: its range, its confidence and the reasons are views of that.
@@ -104,16 +104,21 @@ class OpenRange(NamedTuple):
     @property
     def confidence(self) -> str:
         """By how narrow it is, and by what is uncertain whatever that is."""
-        low_ns, high_ns, steps = summed(self.told_ns, self.uncertainties)
-        width = 2 * (high_ns - low_ns) / max(high_ns + low_ns, 1)
-        return level(max(0 if width <= NARROW else 1 if width <= WIDE else 2, steps))
+        return level(max(self._steps_of_width, summed(0, self.uncertainties)[2]))
+
+    @property
+    def _steps_of_width(self) -> int:
+        width = 2 * (self.high_ns - self.low_ns) / max(self.high_ns + self.low_ns, 1)
+        return 0 if width <= NARROW else 1 if width <= WIDE else 2
 
     def confidence_of(self, measured_ns: int) -> str:
-        """Never high where the range is worth a word and wider than what would be saved: then whether anything would
-        be is open, as of a collective that may have waited for other ranks."""
-        saved_ns = max(measured_ns - self.told_ns, OPEN_SHARE * measured_ns)
-        is_open = self.high_ns - self.low_ns > saved_ns and self.low_ns < measured_ns
-        return level(max(CONFIDENCES.index(self.confidence), int(is_open)))
+        """Never low for the width of a range that is told as one number: hardly anything of the window is open, however
+        little is left of it. Never high where the range is worth a word and wider than what would be saved: then
+        whether anything would be is open, as of a collective that may have waited for other ranks."""
+        open_ns, saved_ns = self.high_ns - self.low_ns, max(measured_ns - self.told_ns, OPEN_SHARE * measured_ns)
+        is_open = open_ns > saved_ns and self.low_ns < measured_ns
+        of_width = self._steps_of_width if open_ns > TOLD_ALONE * measured_ns else min(self._steps_of_width, 1)
+        return level(max(of_width, summed(0, self.uncertainties)[2], int(is_open)))
 
     def reaching(
         self,

@@ -1078,6 +1078,10 @@ class NotChecked(Struct, frozen=True):
     could_matter: Annotated[bool, "Whether what the rule looks for could be worth telling, by the account."] = True
 
 
+#: Of the window: a prediction whose range is no wider is told as one number.
+TOLD_ALONE = SMALL
+
+
 class WhatIf(Struct, frozen=True):
     """A device's window as a scenario would leave it, predicted by replay."""
 
@@ -1124,7 +1128,7 @@ class WhatIf(Struct, frozen=True):
     def is_wide(self) -> bool:
         """Whether it is told as a range: one number would say more than the trace does."""
         shortest_ns, longest_ns = self.ends_ns
-        return longest_ns - shortest_ns > SMALL * self.baseline_ns
+        return longest_ns - shortest_ns > TOLD_ALONE * self.baseline_ns
 
     @property
     def most_told_ns(self) -> int:
