@@ -374,5 +374,5 @@ def _doubts_of_host(case: BoundCase) -> Iterator[Uncertainty]:
             yield uncertainty("unrecorded", steps=steps, sentence=f"{percent(unexplained)} of the time is not recorded")
         if case.host.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
             part = percent(case.host.preempted_ns / case.window_ns)
-            sentence = f"for {part} of the time the thread was ready to run and waited for a core (preempted)"
+            sentence = f"for {part} of its time the thread waited for a core (preempted)"
             yield uncertainty("preempted", steps=1, sentence=sentence)

@@ -63,7 +63,6 @@ SavingNs = tuple[int, int]
 # What is tried first: what takes one command, what a rule has found, what only a replay says, what has to be bought.
 AT_ONCE = -1
 FOUND, REPLAYED, BOUGHT, UNNUMBERED, NOTHING = range(5)
-NO_REPLAY = "no number: a replay of this trace cannot be trusted"
 
 
 class Told(NamedTuple):
@@ -213,11 +212,17 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
         saving = self.part.verdict.saving_ns
         return Told(because, None if saving is None else (0, saving))
 
+    @property
+    def no_number(self) -> str:
+        """Why nothing tells what a change would save, where nothing can be replayed."""
+        why = None if self.context.savings is None else self.context.savings.unreliable
+        return f"no number: {why or 'this trace cannot be replayed'}"
+
     def speed(self, rows: Bool, least: float, most: float, because: str, scenario: str) -> Told:
         """With these operations faster."""
         saving = None if self.is_part else self.context.saving_by_speed(rows, least, most)
         if saving is None and not self.is_part:
-            return Told(f"{NO_REPLAY} ({because})")
+            return Told(f"{because} ({self.no_number})")
         return Told(because, saving, command=self.what_if(scenario) if saving and scenario else "")
 
 
@@ -389,7 +394,7 @@ def _bigger_gpu(subject: Subject) -> Told | None:
     if bigger is None:
         return None  # boundby's table holds none
     if subject.predictor is None:
-        return Told(NO_REPLAY)
+        return Told(subject.no_number)
     return _on_another(subject, today, bigger, precision)
 
 
@@ -744,11 +749,8 @@ def _after_once(subject: Subject, device: DeviceReport, steady: Steady) -> Told 
     context, row = subject.context, remedies.by_key()["init.after-warm-up"]
     begins_ns = steady.window.start_ns + context.timeline.devices[subject.device].shift.shift_ns
     rest = f"--window {context.instant(begins_ns, context.longest_window_ns)}:"
-    because = (
-        f"{percent(once_ns / device.window_ns)} of the window is one-time work, which a longer run does not repeat; "
-        f"what follows is {BOUND_LABEL.get(steady.bound, steady.bound)}"
-    )
     code = row.code(context.program, {**subject.facts, "rest": rest}, is_of_amd=context.trace.is_of_amd)
+    because = "a longer run repeats nothing else"
     return Told(because, rank=AT_ONCE, code=code, title="Look at what comes after the one-time work")
 
 

@@ -148,7 +148,7 @@ def _mend(subject: Subject, end: ProgramEnd) -> FirstResponse:
     return FirstResponse(
         "unknown.error",
         f"Give the program {file}, and record again" if file else "Mend the error that it printed, and record again",
-        because=f'it printed "{end.words}", and what it did then may not be what it is meant to do',
+        because=f"what it did without {file or 'what failed'} may not be what it is meant to do",
         needs="another run",
         caution="the program is meant to go on without it",
         command=command,
@@ -536,16 +536,18 @@ def _with_best_finding(subject: Subject, told: list[Answer], bounds: Sequence[st
     takes = rule.takes if (rule := rules().get(best.rule)) is not None else frozenset[str]()
     if takes and not takes & {*bounds}:
         cause = row.bound or next(key for key in patterns.KEYS if key in takes)
-        other = other._replace(because=f"{other.because}; {_of_another_cause(subject, other, cause)}", other=cause)
+        other = other._replace(because=f"{other.because}. {_of_another_cause(subject, other, cause)}", other=cause)
     return [(row, other), *told] if _leads(best, other, told) else [*told[:1], (row, other), *told[1:]]
 
 
 def _of_another_cause(subject: Subject, other: Told, cause: str) -> str:
     """How a finding of this cause goes with a verdict of another one, and with the bar, which may show less of it."""
-    own_ns, said = subject.part.time.get(cause, 0), "this is not the verdict's cause"
+    own_ns, is_not = subject.part.time.get(cause, 0), "is not the verdict's cause"
+    name = f"{SHORT_LABEL[cause][0].upper()}{SHORT_LABEL[cause][1:]}"
     if other.saving_ns is None or other.saving_ns[0] - own_ns <= MARGIN * subject.window_ns:
-        return said
-    return f"{said}; it saves more than its {percent(own_ns / subject.window_ns)} in the bar: later work starts earlier"
+        return f"{name} {is_not}"
+    share = percent(own_ns / subject.window_ns)
+    return f"{name} {is_not} ({share} in the bar), but without it later work would start earlier"
 
 
 def _leads(best: Finding, other: Told, told: list[Answer]) -> bool:

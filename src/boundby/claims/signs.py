@@ -80,7 +80,8 @@ def _cpu_utilization(signs: Signs) -> Check:
     if utilization is None:
         return Check(name, "not captured", "CPU scheduling is not on record", None)
     if utilization <= BUSY_CPU:
-        return Check(name, percent(utilization), "the launching thread also waits or sleeps", None)
+        reading = "waits that spin included; the rest of the time the launching thread sleeps"
+        return Check(name, percent(utilization), reading, None)
     active = signs.part(signs.case.host.active_ns)
     if active >= LOW_UTILIZATION:
         return Check(name, percent(utilization), "over 90 %: the launching thread never rests", "cpu")

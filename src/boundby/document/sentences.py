@@ -63,6 +63,8 @@ FINELY_BELOW = NEGLIGIBLE
 WORTH_A_NAME, MOST_PARTS = SMALL, A_FEW_LINES
 # And of what comes on top of the bound's saving; and of the bound's saving, what may be chosen instead.
 WORTH_ADDING, A_CHOICE = NEGLIGIBLE, HALF
+#: A cause whose name is no noun, beside one whose name is.
+_AS_NOUN = {"host_blocked": NOUN["host_blocked"]}
 _OF_GPU = {cause.key for cause in BUSY_CAUSES}
 
 
@@ -115,7 +117,7 @@ def headline(
     if verdict.bound == "unknown":
         return Headline(f"{subject} {'have' if plural else 'has'} ", "NO DOMINANT CAUSE", ".", "unknown")
     if verdict.bound == "mixed" and verdict.mixed_of:
-        first, second = (SHORT_LABEL.get(cause, cause) for cause in verdict.mixed_of)
+        first, second = (_AS_NOUN.get(cause, SHORT_LABEL.get(cause, cause)) for cause in verdict.mixed_of)
         return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}.", "mixed")
     words = _bound_of_thread(verdict) if of_host else bound_label(verdict)
     end = f"; start with {NOUN[begin_with]}." if begin_with in NOUN else "."
@@ -259,14 +261,14 @@ def outlook(
     if saved is None:
         return ""
     if left is not None and not left and verdict.without_ns is None and verdict.saving_range_ns is not None:
-        return _by_range(verdict.saving_range_ns, 0, main, window_ns)
+        return _by_range(verdict.saving_range_ns, main, window_ns)
     left, time = left or {}, time or {}
     if window_ns - saved < NEGLIGIBLE * window_ns and verdict.bound_next not in NOUN and verdict.bound != "mixed":
         return ""  # without all there is, nothing is left
     item = left.get(main)
     saves = MiddleHalf(saved, saved, saved) if item is None else _saved(item)
     if saves.most_ns - saves.least_ns > HALF * window_ns and verdict.bound != "mixed":
-        return _by_range((saves.least_ns, saves.most_ns), saves.told_ns, main, window_ns)
+        return _by_range((saves.least_ns, saves.most_ns), main, window_ns)
     told = (
         f"Without {_without(verdict)} these {units.duration(window_ns)} {_taking(saved, window_ns, item, claimed_ns)}"
     )
@@ -296,11 +298,7 @@ def _hidden(verdict: Verdict, window_ns: int, saved_ns: int, time: Mapping[str, 
     if not (time and is_unseen and verdict.bound in _OF_GPU):
         return ""
     is_after_waits = verdict.bound_next not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
-    return (
-        ", which comes after waits, so that the bar shows it as sync"
-        if is_after_waits
-        else ", now hidden behind the GPU's work"
-    )
+    return " after the waits (in the bar: sync)" if is_after_waits else ", now hidden behind the GPU's work"
 
 
 def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
@@ -312,17 +310,11 @@ def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
     return f"; the next limit would be {NOUN[verdict.bound_next]}" if verdict.bound_next in NOUN else ""
 
 
-def _by_range(saving_ns: tuple[int, int], told_ns: int, main: str, window_ns: int) -> str:
-    """Where no prediction can be trusted, since it hangs on delays that nothing explains: both ends, and the estimate
-    all the same, as of regions."""
-    low, told, high = (ns / window_ns for ns in (saving_ns[0], told_ns, saving_ns[1]))
-    is_from = low >= WORTH_NAMING
-    if told < WORTH_NAMING:
-        bounds = units.percent_range(low, high) if is_from else f"up to {units.percent(high)}"
-        return f"Removing {NOUN[main]} would save {bounds} of the time."
-    bounds = f"{f'from {units.percent(low)} ' if is_from else 'up '}to {units.percent(high)}"
-    estimate = f"Removing {NOUN[main]} would save an estimated {units.percent(told)} of the time"
-    return f"{estimate}; anything {bounds} is possible."
+def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
+    """Where no prediction can be trusted, since it hangs on delays that nothing explains: both ends."""
+    low, high = (ns / window_ns for ns in saving_ns)
+    bounds = units.percent_range(low, high) if low >= WORTH_NAMING else f"up to {units.percent(high)}"
+    return f"Removing {NOUN[main]} would save {bounds} of the time; the trace does not show how much."
 
 
 NO_FIRST = First((), "", "")
@@ -501,10 +493,14 @@ def unsure_of(verdict: Verdict, left: Left) -> str:
 
 
 def _why_open(item: WhatIf | None) -> str:
-    """What leaves most open of a prediction; empty where nothing is known to."""
+    """What leaves most open of a prediction, and how much; empty where nothing is known to."""
     doubts = () if item is None else item.uncertainties
     open_of = max(doubts, key=lambda doubt: doubt.low_ns + doubt.high_ns, default=None)
-    return "" if open_of is None else clean(open_of.sentence)
+    if open_of is None:
+        return ""
+    by = f"uncertain by {units.duration(open_of.low_ns + open_of.high_ns)}"
+    is_everywhere = open_of.kind == "model"  # no prediction is without its error
+    return by if is_everywhere else f"{by}: {clean(open_of.sentence)}"
 
 
 def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None, claimed_ns: int = 0) -> str:
@@ -795,7 +791,8 @@ def _host_time(report: Report) -> str:
         return f"{whole}, {units.duration(judged)} of it analysed"
     if len(times) > 1:
         return f"{whole}; annotated ranges of {len(times)} threads take {units.duration(sum(times))} together"
-    return f"{whole}, {units.duration(judged)} of it in annotated ranges"
+    share = _finely(judged / length)
+    return f"{whole}; percentages are of the {units.duration(judged)} ({share}) in annotated ranges"
 
 
 def gpu(device: DeviceReport) -> str:

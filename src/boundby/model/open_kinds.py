@@ -24,7 +24,7 @@ class OpenKind(Struct, frozen=True):
 KINDS = {
     # Of predictions.
     "model": OpenKind("savings are computed by a model of the program, which is not exact", _COMPARE),
-    "unexplained": OpenKind("some delays have no cause on record: they may end with the change, or stay", _BOTH),
+    "unexplained": OpenKind("some delays have no cause on record, and may end with the change or stay", _BOTH),
     "makers": OpenKind("a thread of the program prepares the input meanwhile, and may need as long for it", _COMPARE),
     "allocations": OpenKind("allocations may or may not wait for the GPU", _HOST),
     "order": OpenKind("which work comes first after the change is not known", _EVENTS),
@@ -37,9 +37,7 @@ KINDS = {
     "ranks": OpenKind(
         "other ranks may gain as much, so that their messages come sooner", "capture the other ranks, too: boundby job"
     ),
-    "shared": OpenKind(
-        "launched work waits at the GPU, perhaps for another process, and that wait may change, too", _ALONE
-    ),
+    "shared": OpenKind("launched work waits at the GPU, perhaps for another process, and may go on waiting", _ALONE),
     "contradictions": OpenKind("the times deny some dependencies: as many others may be unknown", _EVENTS),
     "lost-work": OpenKind("launches are on record whose work is not", _AGAIN),
     "lost-calls": OpenKind("CUDA calls are missing from the record", _AGAIN),
@@ -52,7 +50,10 @@ KINDS = {
     "range-of-change": OpenKind("the change makes it faster by a factor that is not known exactly", _COMPARE),
     # Of verdicts.
     "no-calls": OpenKind("CUDA API calls were not captured, so idle time has no owner", "nsys: --trace=cuda,nvtx,osrt"),
-    "no-gpu": OpenKind("no GPU work is on record", "capture a part of the program that uses the GPU: boundby doctor"),
+    "no-gpu": OpenKind(
+        "the trace does not show what waits for this thread",
+        "capture a part of the program that uses the GPU: boundby doctor",
+    ),
     "no-verdict": OpenKind("no verdict can be given", ""),
     "no-cause": OpenKind("no cause stands out", ""),
     "close": OpenKind("another cause is close behind", _COMPARE),

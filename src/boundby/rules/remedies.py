@@ -643,7 +643,7 @@ TABLE: tuple[Remedy, ...] = (
         "pay it again.",
         needs="a process that is kept for the next job",
         caution="the program is short and runs once",
-        elsewhere="the start takes $time, paid once per process",
+        elsewhere="a later job in the same process saves $time",
     ),
     Remedy(
         bound="cpu",
@@ -1085,7 +1085,7 @@ TABLE: tuple[Remedy, ...] = (
         id="runtime-start",
         title="Analyse the run without the start of its runtime",
         do={"any": "boundby analyze $report $rest"},
-        elsewhere="$time, paid once per process",
+        elsewhere="a later job in the same process saves $time",
     ),
     Remedy(
         bound="init",

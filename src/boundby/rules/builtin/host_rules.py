@@ -26,6 +26,7 @@ from boundby.evidence.host_idleness import (
     slept_on,
 )
 from boundby.evidence.initialization import rest_window, warm_regions
+from boundby.model import units
 from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, any_of
 from boundby.model.scale import A_FEW_LINES, HALF, NO_LAUNCH_NS
@@ -468,12 +469,13 @@ def _external_pace(context: RuleContext) -> Iterator[Match]:
         return
     thread, busiest = (context.trace.threads[number] for number in (pace.thread, pace.busiest))
     region = context.timeline.step_region
+    where = "" if region is None else f" in {units.place(context.path(region))}"
     yield Match(
         region=ROOT if region is None else region,
-        title=f"work arrives every {duration(pace.period_ns)} ({count(pace.periods)} times, thread "
-        f"{thread.name or thread.tid} wakes for it). The GPU works {duration(pace.gpu_ns)} of that time, and the "
-        f"busiest thread, {busiest.name or busiest.tid}, {duration(pace.host_ns)} (the bar has of that only what the "
-        "GPU waits for), so that a faster program would wait longer",
+        title=f"work arrives every {duration(pace.period_ns)} ({count(pace.periods)} times{where}; thread "
+        f"{thread.name or thread.tid} wakes for it). The GPU works {duration(pace.gpu_ns)} of that time. The busiest "
+        f"thread, {busiest.name or busiest.tid}, works {duration(pace.host_ns)} of it, more than the bar holds, since "
+        "the GPU does not wait for all of that. A faster program would only wait longer",
         evidence={
             "period_ns": pace.period_ns,
             "periods": pace.periods,
