@@ -37,7 +37,7 @@ ANSWERS = {
         "gpu_compute.lower-precision",
         0.1,
     ),
-    "openacc_mpi_4_processes_4_gpus.sqlite": ("init", "iteration", "code is loaded", "init.runtime-start", 0.0),
+    "openacc_mpi_4_processes_4_gpus.sqlite": ("init", "iteration", "is prepared", "init.runtime-start", 0.0),
 }
 
 
