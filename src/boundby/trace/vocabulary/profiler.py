@@ -55,7 +55,7 @@ _REFUSALS: tuple[tuple[re.Pattern[str], Refusal], ...] = (
     ),
     (
         expression(r"driver version \([\d.]+\) is no longer supported"),
-        Refusal("the driver is older than this nsys supports", _ANOTHER_NSYS, command=_WITH_ANOTHER),
+        Refusal("the driver is older than the nsys that recorded it supports", _ANOTHER_NSYS, command=_WITH_ANOTHER),
     ),
     (
         expression(r"Incompatible CUDA driver|CUPTI_ERROR_(?:INVALID_DEVICE|NOT_COMPATIBLE|INVALID_KIND)"),
@@ -86,7 +86,12 @@ _REFUSALS: tuple[tuple[re.Pattern[str], Refusal], ...] = (
     ),
     (
         expression(r"driver version \([\d.]+\) is not supported by this build"),
-        Refusal("the driver is newer than this nsys supports", _ANOTHER_NSYS, is_certain=False, command=_WITH_ANOTHER),
+        Refusal(
+            "the driver is newer than the nsys that recorded it supports",
+            _ANOTHER_NSYS,
+            is_certain=False,
+            command=_WITH_ANOTHER,
+        ),
     ),
 )
 _DRIVER = expression(r"CUDA driver version \(([\d.]+)\)")
