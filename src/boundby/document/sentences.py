@@ -553,14 +553,16 @@ def phases(device: DeviceReport) -> str:
     labels = {**BOUND_LABEL, device.verdict.bound: bound_label(device.verdict), "unknown": "no verdict"}
     first_bound, other = (labels.get(phase.bound, phase.bound) for phase in (first, second))
     into = units.duration(second.window.start_ns - device.window.start_ns)
-    at, then = f"{into} into the window", f"'--window {units.instant(second.window.start_ns, device.window_ns)}:'"
+    at, then = f"{into} into the window", f"--window {units.instant(second.window.start_ns, device.window_ns)}:"
     is_half = abs(_length(first) - _length(second)) <= 1
     if first_bound == other:
         parts = "both halves" if is_half else "both parts"
         return f"The program is not of one piece: {first_bound} in {parts} (which meet {at}), but not over the whole."
     if is_half:  # it may change anywhere in them
         return f"The bound changes: {first_bound} in the first half (until {at}), {other} in the second."
-    return f"The bound changes {at}: {first_bound} before, {other} after. For the rest alone, add {then}."
+    told = f"The bound changes {at}: {first_bound} before, {other} after."
+    is_first = any(then in response.code for response in device.first_responses[:1])  # its command says so
+    return told if is_first else f"{told} For the rest alone, add '{then}'."
 
 
 def steady(device: DeviceReport, width: int | None = None, first_steps: int = 0) -> str:
