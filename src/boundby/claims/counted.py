@@ -573,8 +573,10 @@ def _in_chain(subject: Subject, found: Told | None) -> Told | None:
     if subject.is_part or found is None or found.saving_ns is None or not whole:
         return found
     chain = wait_chain(subject.context)
-    because = f"{found.because}; one after the other: {chain.text}" if chain.text else found.because
-    if whole[1] > (1 + HARDLY) * found.saving_ns[1]:
+    because = found.because
+    if chain.text:
+        because += f"; one after the other: {chain.text}"
+    elif whole[1] > (1 + HARDLY) * found.saving_ns[1]:
         because += "; the most is saved if no other wait takes their place"
     saving = (min(found.saving_ns[0], whole[1]), max(found.saving_ns[1], whole[1]))
     return found._replace(because=because, saving_ns=saving)
