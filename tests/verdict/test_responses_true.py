@@ -42,6 +42,7 @@ from boundby.simulate.instructions import (
 )
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
+from boundby.trace.facts import Captured
 from boundby.trace.program import KnownProgram, ProgramKind
 from tests.rules.builtin import case_small_chunks
 from tests.rules.builtin.harness import Source, as_torch, context_of, findings
@@ -55,7 +56,8 @@ def analyzed(folder: Path, *body: Instruction) -> Report:
 
 def subject(*found: Finding, **time: int) -> Subject:
     part = SimpleNamespace(time={cause.key: 0 for cause in CAUSES} | time, memcpy={})
-    context = SimpleNamespace(least_ns=MS, program=KnownProgram(ProgramKind.TORCH, "torch"))
+    trace = SimpleNamespace(captured=Captured(kernels=True))
+    context = SimpleNamespace(least_ns=MS, program=KnownProgram(ProgramKind.TORCH, "torch"), trace=trace)
     return Subject(context=context, predictor=None, findings=found, part=part, wholes=None)  # type: ignore[arg-type]
 
 
@@ -187,7 +189,7 @@ def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPa
     assert ("would wait elsewhere instead, as in copies" in note) is (saved > 0)
     told = "10 cudaStreamSynchronize calls block the host for 50.0 ms"
     assert (
-        f"{told}, and 2 more, for copies or before memory is freed, for 7.00 ms" in note
+        f"{told}. 2 more, which wait for copies or come before memory is freed, take 7.00 ms." in note
     )  # as tables of calls, which count these as well, can be checked against it
 
 

@@ -602,9 +602,9 @@ def _own_ns(item: Finding) -> int:
 
 
 def _find_host_code(subject: Subject) -> Told | None:
-    """What other findings do not name of the host's own code."""
-    answer = subject.found("cpu.find-host-code")
-    if answer or is_in_operators(subject.context) or subject.tells("host-work"):
+    """What other findings do not name of the host's own code; nothing where samples of it are on record already."""
+    answer, is_sampled = subject.found("cpu.find-host-code"), subject.context.trace.captured.cpu_samples
+    if answer or is_sampled or is_in_operators(subject.context) or subject.tells("host-work"):
         return answer
     replayed = subject.replayed("cpu_free", "the GPU idles while the host runs its own code")
     if replayed.saving_ns is None or not replayed.saving_ns[1]:

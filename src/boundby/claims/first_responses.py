@@ -331,7 +331,9 @@ def _harmless_waits(subject: Subject) -> Iterator[str]:
         does = "block" if link.waits > 1 else "blocks"
         held = f"{plural(link.waits, f'{link.name} call')}{of_all} {does} the host for {duration(link.held_ns)}"
         if link.untold_ns:
-            held += f", and {link.untold} more, for copies or before memory is freed, for {duration(link.untold_ns)}"
+            wait, take = ("waits", "takes") if link.untold == 1 else ("wait", "take")
+            held += f". {link.untold:,} more, which {wait} for copies or come before memory is freed, {take} "
+            held += duration(link.untold_ns)
         if not chain.links and sum(saved) >= 2 * subject.context.least_ns:  # copies hold the host instead
             elsewhere = "the program would wait elsewhere instead, as in copies"
             yield f"{held}. Removing only these waits saves nothing: {elsewhere}"

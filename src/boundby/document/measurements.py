@@ -282,9 +282,9 @@ def collective_rows(report: Report) -> list[tuple[str, ...]]:
 STEP_COLUMNS = ("part of a step", "median", "p95", "share")
 _STEP_PARTS = (
     ("GPU at work", "device_ns"),
-    ("blocked, as for input", "input_ns"),
-    ("host", "host_ns"),
-    ("compiling and loading", "compile_ns"),
+    ("blocked", "input_ns"),
+    ("host code, launches, syncs", "host_ns"),
+    ("initialization", "compile_ns"),
     ("other", "other_ns"),
     ("whole step", "length_ns"),
 )

@@ -30,7 +30,7 @@ from boundby.document.blocks import (
     region_name,
 )
 from boundby.document.view import ShownAccount
-from boundby.model.causes import BOUND_LABEL, NOUN, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, NOUN
 from boundby.model.late import expression
 from boundby.model.scale import GLANCE, LIST, SLIGHT
 from boundby.results.report import Card, Finding, FirstResponse, RegionReport, Report, Sign, Verdict
@@ -104,7 +104,7 @@ def regions(report: Report) -> list[RegionReport]:
 
 
 def _of_account(account: ShownAccount) -> Shown:
-    then = " ".join(filter(None, (account.most, sentences.next_best(account.verdict, account.whole_ns, account.left))))
+    """What its bound gone would save stands with the verdict, above its cards."""
     return Shown(
         name=account.name,
         verdict=account.verdict,
@@ -112,7 +112,7 @@ def _of_account(account: ShownAccount) -> Shown:
         responses=account.responses,
         set_against_ns=account.set_against_ns,
         because="",
-        then="" if account.is_paced else then,
+        then="",
         has_gpu=account.device is not None,
     )
 
@@ -124,8 +124,8 @@ def _of_region(region: RegionReport, report: Report) -> Shown:
     if most_ns := _without_bound_ns(region, bounds, report):
         saved = sentences.saving((0, most_ns), whole_ns)
         then = f"Without {' or '.join(NOUN[bound] for bound in bounds)} here the program is shorter by {saved}"
-        following = SHORT_LABEL.get(verdict.bound_next or "", "")
-        then += f"; {following} would be next in it." if following else "."
+        following = NOUN.get(verdict.bound_next or "", "")
+        then += f"; the next limit in it would be {following}." if following else "."
     return Shown(
         name=region_name(region.path),
         verdict=verdict,

@@ -863,7 +863,7 @@ TERMS = (
     Term(
         "poll", r"\bpoll\b", "a system call that waits for another process, a file or a socket to have something", False
     ),
-    Term("(no range)", r"\(no range\)", "time that no range owns", False),
+    Term("(no range)", r"\(no range\)", "time outside of all ranges", False),
     Term(
         "(found)",
         r"\(found\)",

@@ -200,14 +200,15 @@ def _failed(end: ProgramEnd, has_started: bool, program: str, refusal: Refusal |
     if match is not None and code.startswith("find "):  # what is not where the command has it
         program = re.sub(rf"(?<!\S)\S*\b(?={re.escape(match[1])}(?!\S))", "FOLDER/", program)
     record, then = _RECORD_AGAIN, f"{mend}, then record again"
+    because = "a run that failed does not show what the program is bound by"
     if refusal is not None and "PROGRAM" in refusal.command:  # it says how to record
-        record, then = refusal.command, f"{mend}. {refusal.remedy}"
+        record, then, because = refusal.command, f"{mend}. {refusal.remedy}", refusal.because
     again = record.replace("PROGRAM", program)
     response = FirstResponse(
         "no_gpu_work.failed",
         then,
-        because="a run that failed does not show what the program is bound by",
-        command=again,
+        because=because,
+        command=_RECORD_AGAIN.replace("PROGRAM", program),  # what is installed before stands in the code alone
         code=f"{code}\n{again}" if code else "",
         where=_line(end.where or ""),
     )

@@ -129,7 +129,7 @@ def _not_recorded(
     if "Cuda" in asked:
         reasons["cuda"] = _no_cuda(database, diagnostics)
     if "NvtxEvents" in asked:
-        reasons["nvtx"] = "none was opened: boundby.annotate or --torch-ops adds them"
+        reasons["nvtx"] = "none was opened: nvtxRangePush in C, C++ or Fortran opens them, boundby.annotate in Python"
         if any(warning.code == "nvtx-incompatible" for warning in warnings):
             reasons["nvtx"] = "the program's nvtx package is too new for this nsys: pip install nvtx==0.2.11"
     if "OSRuntime" in asked:

@@ -61,6 +61,7 @@ def render(
 
     ``min_share``: regions below this fraction of the window are left out; None: all, up to what a page can hold.
     """
+    from boundby.document import view
     from boundby.render.page import content, drawings
 
     style, script = assets(STYLES, "\n"), assets(SCRIPTS, "\n")
@@ -73,6 +74,7 @@ def render(
             rows=shown.rows,
             rows_left_out=shown.left_out,
             outside=shown.outside,
+            uncertain=view.uncertain([item.row for item in shown.rows]),
             report_json=drawings.report_json(report),
             data=drawings.embed(content.meanings(report), plot_data, shown),
             has_plot_data=plot_data is not None,

@@ -191,7 +191,10 @@ class RankedFinding(Struct, frozen=True):
     @property
     def evidence(self) -> list[tuple[str, str]]:
         return [
-            (evidence_label(key, self.finding.rule, has_gpu=self.has_gpu), evidence(key, value))
+            (
+                evidence_label(key, self.finding.rule, has_gpu=self.has_gpu, is_list=not isinstance(value, int)),
+                evidence(key, value),
+            )
             for key, value in self.finding.evidence.items()
         ]
 

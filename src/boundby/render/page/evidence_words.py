@@ -29,8 +29,15 @@ _COUNTED |= {
     "lazy-initialization": "calls",
     "managed-memory": "page migrations",
     "stream-default": "operations",
+    "unfused-attention": "times that attention is computed",
 }
 _KERNELS = "kernels"
+# How many, or which ones.
+_LISTED = ("calls", "kernels")
+# Where ``total_ns`` is the time of something else than what is counted.
+_TIMED = {"unfused-attention": "kernels between the matrix products"}
+# A word of the tool's -> what it stands for.
+_WORDS = {"account": "from the shares of the time", "replay": "by replaying the trace without this cost"}
 # What each figure is, so that it is understood without those beside it; any other reads as it is spelled.
 _LABELS = {
     "allocated_bytes": "memory allocated",
@@ -104,7 +111,7 @@ _LABELS = {
     "inside_a_send_meanwhile_fraction": "of this time, the sender was inside its send",
     "interrupted_fraction": "kernels between which the host makes other calls",
     "interrupted_ns": "time lost to interruptions",
-    "is_upload": "one upload, while no kernel runs",
+    "is_upload": "copied to the GPU while next to no kernel runs",
     "is_without_first_in_and_last_out": "first upload and last download left out",
     "kernel_count": "kernels",
     "kernel_median_ns": "one kernel takes (median)",
@@ -160,7 +167,7 @@ _LABELS = {
     "run_median_ns": "one copy or kernel takes (median)",
     "saving_after_other_waits_ns": "saved if the other waits go first",
     "saving_alone_ns": "saved if these waits alone go",
-    "saving_by": "basis of the saving",
+    "saving_by": "how the saving was computed",
     "sending_process": "process that sends",
     "sequences": "launch sequences that repeat",
     "setup_calls_inside_ns": "of this, set-up calls",
@@ -185,8 +192,8 @@ _LABELS = {
     "times_larger": "chunks could be larger by a factor of",
     "to_device_count": "of these, to the device",
     "turns": "times that copies and kernels take turns",
-    "unexplained_fraction": "no recorded cause (share of the window)",
-    "unexplained_ns": "no recorded cause",
+    "unexplained_fraction": "time in question (share of the window)",
+    "unexplained_ns": "time in question",
     "unused": "GPUs not used",
     "versions": "versions of the kernel",
     "waited_for_it_ns": "the others waited for it",
@@ -207,12 +214,13 @@ _LABELS = {
 _HOST_LABELS = {"idle_ns": "time", "share_of_window_fraction": "share of all threads' time"}
 
 
-def evidence_label(key: str, rule: str = "", *, has_gpu: bool = True) -> str:
-    """``share of kernel time``: the value carries the unit. ``rule``: the id of the rule that found it."""
-    label = None if has_gpu else _HOST_LABELS.get(key)
+def evidence_label(key: str, rule: str = "", *, has_gpu: bool = True, is_list: bool = False) -> str:
+    """``share of kernel time``: the value carries the unit. ``rule``: the id of the rule that found it.
+    ``is_list``: the value names them."""
+    label = f"which {key}" if is_list and key in _LISTED else None if has_gpu else _HOST_LABELS.get(key)
     if key in ("count", "total_ns"):
         counted = _COUNTED.get(rule, _KERNELS)
-        label = counted if key == "count" else f"time of these {counted}, summed"
+        label = counted if key == "count" else f"time of these {_TIMED.get(rule, counted)}, summed"
     return clean(label or _LABELS.get(key) or _NAMED_UNIT.sub("", key).replace("_", " "))
 
 
@@ -232,6 +240,8 @@ def evidence(key: str, value: object, unit: str = "") -> str:
     if isinstance(value, Mapping):
         parts = (f"{_inner(str(name))}: {evidence(str(name), item, unit)}" for name, item in value.items())
         return ", ".join(parts) or "none"
+    if key == "saving_by":
+        return _WORDS.get(str(value), str(value))
     if isinstance(value, list | tuple):
         return ", ".join(evidence(key if key in _NAMES else "", item, unit) for item in value) or "none"
     return clean(str(value))

@@ -206,11 +206,11 @@ def _incomplete(context: RuleContext) -> Iterator[Match]:
             {"unexplained_ns": unknown, "unexplained_fraction": unknown / context.window_ns},
             _OF_PYTORCH if context.trace.is_told_by_frames else _OF_NSYS,
         )
-    guessed = context.time_ns(Cause.CPU) + context.time_ns(Cause.HOST_BLOCKED)
+    guessed = context.time_ns(Cause.CPU)
     is_guessed = not captured.osrt and not captured.cpu_scheduling and not context.trace.is_told_by_frames
     if is_guessed and guessed >= least_ns:
         yield note(
-            f"{percent(guessed / context.window_ns)} of the time count as host code, but the thread may have slept",
+            f"{percent(guessed / context.window_ns)} of the time counts as host code, but the thread may have slept",
             {"unexplained_ns": guessed, "unexplained_fraction": guessed / context.window_ns},
             "Capture with -t osrt and --cpuctxsw=process-tree: then work, files, locks and sleeps are told apart",
         )
