@@ -329,7 +329,8 @@ def first(responses: Sequence[FirstResponse], window_ns: int) -> First:
     code = tuple(filter(None, (clean(line).rstrip() for line in response.code.splitlines())))
     step = "" if code else clean(response.action).rstrip(".")
     because = " ".join(f"{part}." for part in (reason(response, window_ns), step) if part)
-    return First(code, because, "" if response.where is None else place(response.where))
+    is_in_headline = response.id == "no_gpu_work.failed"
+    return First(code, because, "" if response.where is None or is_in_headline else place(response.where))
 
 
 def reason(one: FirstResponse, window_ns: int) -> str:

@@ -315,7 +315,7 @@ def summaries(members: Sequence[ShownAccount]) -> list[tuple[sentences.Headline,
         (
             sentences.headline(
                 group[0].verdict,
-                listed([account.name for account in group], len(members)),
+                _subject(group, len(members)),
                 plural=len(group) > 1,
                 begin_with=group[0].begin_with,
                 of_host=group[0].device is None,
@@ -326,6 +326,14 @@ def summaries(members: Sequence[ShownAccount]) -> list[tuple[sentences.Headline,
         )
         for group in groups.values()
     ]
+
+
+def _subject(group: Sequence[ShownAccount], total: int) -> str:
+    """``All 4 GPUs, which one process drives,``: where GPUs wait for ranks: one may be taken for one."""
+    named = listed([account.name for account in group], total)
+    drivers = [account.device.processes for account in group if account.device is not None]
+    is_of_one = len(drivers) > 1 and len(drivers[0]) == 1 and len(set(drivers)) == 1
+    return f"{named}, which one process drives," if is_of_one and group[0].verdict.waits_for == "ranks" else named
 
 
 def listed(names: Sequence[str], total: int) -> str:
