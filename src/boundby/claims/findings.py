@@ -118,12 +118,12 @@ def _severity(
     if is_elsewhere and match.severity != "note":
         return "low"
     severity = by_saving = _severity_of(saving, context.longest_window_ns)
+    is_sure = is_told  # nothing is where no verdict names a cause
     if match.severity is not None:
         severity = max(match.severity, by_saving, key=SEVERITIES.index) if is_narrowed else match.severity
-    # A share of the account is less sure than a replay; and nothing is where no verdict names a cause.
-    elif severity == "high" and (match.is_unsure or not context.is_replayed):
-        severity = "medium"
-    if severity == "high" and not is_told:
+    else:  # a share of the account is less sure than a replay
+        is_sure &= context.is_replayed and not match.is_unsure
+    if severity == "high" and not is_sure:
         severity = "medium"
     # Whatever a rule thinks of its remedy: what may save this run a tenth of its window is not low.
     is_large = saving.high_ns >= HIGH_SHARE * context.longest_window_ns

@@ -469,6 +469,13 @@ def _evidence(was: Finding, now: Finding) -> tuple[float, float] | None:
     return max(times.values(), default=None)
 
 
+def _around(finding: Finding, now: Mapping[Path, RegionChange]) -> RegionChange | None:
+    """The finding's region, else the next one around it, that the earlier run has, too."""
+    path = _folded(finding.region) or ()
+    around = (now.get(path[:size]) for size in range(len(path), 0, -1))
+    return next((item for item in around if item is not None and item.before is not None), None)
+
+
 def _was_as_costly(before: Report, after: Report, finding: Finding, now: Mapping[Path, RegionChange]) -> bool:
     """Whether a new finding's cause took about as long before in its place (else in the place around it that both
     runs have, else in all windows): it is seen now since other time is gone. Where there is none of that cause, all
@@ -476,10 +483,7 @@ def _was_as_costly(before: Report, after: Report, finding: Finding, now: Mapping
     if isinstance(startup_ns := finding.evidence.get("startup_ns"), int):  # no part of a window
         was_ns = max((device.startup_ns for device in before.devices), default=0)
         return startup_ns <= SAME_AT_MOST * was_ns
-    path = _folded(finding.region) or ()
-    around = (now.get(path[:size]) for size in range(len(path), 0, -1))
-    change = next((item for item in around if item is not None and item.before is not None), None)
-    cause = _rule_cause(finding.rule)
+    change, cause = _around(finding, now), _rule_cause(finding.rule)
     if cause is None and change is None:
         return False  # a fact of the run as a whole, which its windows do not tell
     spent = _spent(before, after, change, None if cause is None else cause.key)

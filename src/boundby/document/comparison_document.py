@@ -391,6 +391,12 @@ _STATUS_OF_ONE = {
 }
 
 
+def _not_tested(regions: Sequence[RegionChange]) -> str:
+    """`` Not tested: too few instances.``; empty where every region was."""
+    reason = next((item.significance.reason for item in regions if item.significance.status == "not_tested"), "")
+    return f" Not tested: {clean(reason)}." if reason else ""
+
+
 def significance_summary(comparison: Comparison) -> str:
     """How many regions changed beyond what instances differ anyway."""
     both = [item for item in comparison.regions if item.path and item.before is not None and item.after is not None]
@@ -403,10 +409,8 @@ def significance_summary(comparison: Comparison) -> str:
     if len(both) == 1 and (only := _STATUS_OF_ONE.get(both[0].significance.status)):
         return f"The one region in both reports {only}, by the median instance."
     counted = [f"{counts[status]} {word}" for status, word in _STATUS.items() if counts[status]]
-    noun = "region" if len(both) == 1 else "regions"
-    start = f"Of {len(both)} {noun} in both reports, by the median instance: {', '.join(counted)}."
-    reason = next((item.significance.reason for item in both if item.significance.status == "not_tested"), "")
-    start += f" Not tested: {clean(reason)}." if reason else ""
+    regions = units.plural(len(both), "region")
+    start = f"Of {regions} in both reports, by the median instance: {', '.join(counted)}.{_not_tested(both)}"
     is_same = counts["same"] and not counts["faster"] + counts["slower"]
     return f"No significant change. {start}" if is_same else start
 

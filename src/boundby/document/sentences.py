@@ -963,6 +963,11 @@ def nothing_found(report: Report, *, is_told_above: bool = False, notes: int | N
         return f"{told}{where} ({rules}){_notes(notes)}."
     if notes:
         return f"No finding{where} worth {_least_told(report)} of the time ({rules}){_notes(notes)}."
+    return _nothing_at_all(report, where, rules)
+
+
+def _nothing_at_all(report: Report, where: str, rules: str) -> str:
+    """What that says of a report without findings and notes."""
     if not report.devices:
         return f"No finding{where} ({rules} of the host's threads; the others look for what keeps a GPU waiting)."
     if where:

@@ -377,17 +377,22 @@ def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
     return [face.line(pad(left_line, half), "    ", other) for left_line, other in zip(left, right, strict=True)]
 
 
-def _last(report: Report, face: Face, above: Sequence[Sequence[Text]]) -> list[Text]:
-    """What was not captured, in one line, what instants above count from, and where the rest is."""
+def _lacking(report: Report, face: Face) -> list[str]:
+    """What was not captured, each with its reason, unless that stands above."""
     is_told = not any(region.path for region in report.regions) and bool(parts.no_regions(report, face))
     is_told = is_told and not any(warning.code == "nvtx-incompatible" for warning in report.trace.warnings)
     lead = sentences.lead(report)
     told = "" if lead is None else str(lead.headline)
-    lacking = [
+    return [
         f"{gap.kind} ({gap.reason.partition(':')[0]})" if gap.reason and clean(gap.reason) not in told else gap.kind
         for gap in not_captured(report)
         if not (is_told and gap.kind == NVTX_RANGES)
     ]
+
+
+def _last(report: Report, face: Face, above: Sequence[Sequence[Text]]) -> list[Text]:
+    """What was not captured, in one line, what instants above count from, and where the rest is."""
+    lacking = _lacking(report, face)
     lost = [
         item
         for item in report.trace.warnings

@@ -175,6 +175,11 @@ def _work(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot]
         return _Work.DISPATCH if place.total_ns <= SHORT_NS * place.times else _Work.ENGINE
     if hot and (spots[0].is_engine or spots[0].is_of_torch):
         return _Work.ENGINE
+    return _by_samples(context, hot, spots)
+
+
+def _by_samples(context: RuleContext, hot: str, spots: Sequence[Hotspot]) -> _Work:
+    """What the samples show of work that is no library's."""
     if hot and hot != short_symbol(PYTHON_CODE):
         return _Work.PRINTS if verbose(context, spots) else _Work.NAMED
     if hot or not spots:

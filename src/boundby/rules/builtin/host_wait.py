@@ -236,6 +236,10 @@ def _advice(context: RuleContext, place: Place, wait: _Wait, doing: _Doing | Non
         return "Remove or shorten the sleep: the other ranks wait for this one meanwhile"
     if wait.what != MESSAGES:
         return ADVICE[wait.what].replace(LAUNCHING, _thread(context))
+    return _advice_on_messages(context, place, wait, doing)
+
+
+def _advice_on_messages(context: RuleContext, place: Place, wait: _Wait, doing: _Doing | None) -> str:
     if wait.late is not None:
         return _late_advice(wait.late, doing, is_barrier=wait.is_barrier)
     of = wait.messages

@@ -11,6 +11,7 @@ from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.feeders import (
     SATURATED,
     FeedingWorker,
+    FilesRead,
     files_read,
     loader_processes,
     named_workers,
@@ -232,6 +233,18 @@ def _of_workers(others: list[FeedingWorker]) -> dict[str, object]:
     return facts
 
 
+def _at_work(context: RuleContext, sleeping: float) -> str:
+    """What a GPU waits for meanwhile, where the host is seen at work."""
+    is_work = bool(context.timeline.devices) and sleeping <= MOSTLY_ASLEEP and is_seen(context)
+    return ", mostly in host code" if is_work else ""
+
+
+def _of_reading(read: FilesRead | None) -> dict[str, object]:
+    if read is None:
+        return {}
+    return {"read_bytes": read.bytes, "reading_ns": read.reading_ns, "files": list(read.paths[:MOST_FILES])}
+
+
 def _host_input(context: RuleContext) -> Iterator[Match]:
     """The GPU idles while the program waits for its next batch."""
     pieces, captured = host_pieces(context), context.trace.captured
@@ -248,18 +261,11 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
             evidence |= _of_workers(others)
         read = files_read(context, pieces.intervals(place.rows))
         meanwhile = "" if read is None else f"; the program {read} meanwhile"
-        if read is not None:
-            evidence |= {
-                "read_bytes": read.bytes,
-                "reading_ns": read.reading_ns,
-                "files": list(read.paths[:MOST_FILES]),
-            }
-        is_work = bool(context.timeline.devices) and sleeping <= MOSTLY_ASLEEP and is_seen(context)
-        at_work = ", mostly in host code" if is_work else ""
+        evidence |= _of_reading(read)
         yield match(
             context,
             place,
-            f"{_what(context, place, sleeping, batch)}{where_and_when(context, place)}{at_work}{meanwhile}",
+            f"{_what(context, place, sleeping, batch)}{where_and_when(context, place)}{_at_work(context, sleeping)}{meanwhile}",
             "waits for input" if sleeping > MOSTLY_ASLEEP else "prepares input",
             evidence=evidence,
             advice=input_advice(context, place, sleeping, others),
