@@ -259,13 +259,14 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
             evidence["slept_on_ns"] = slept_on(context, asleep)
         if captured.cpu_scheduling:
             evidence |= _of_workers(others)
+        when = f"{where_and_when(context, place)}{_at_work(context, sleeping)}"
         read = files_read(context, pieces.intervals(place.rows))
         meanwhile = "" if read is None else f"; the program {read} meanwhile"
         evidence |= _of_reading(read)
         yield match(
             context,
             place,
-            f"{_what(context, place, sleeping, batch)}{where_and_when(context, place)}{_at_work(context, sleeping)}{meanwhile}",
+            f"{_what(context, place, sleeping, batch)}{when}{meanwhile}",
             "waits for input" if sleeping > MOSTLY_ASLEEP else "prepares input",
             evidence=evidence,
             advice=input_advice(context, place, sleeping, others),
