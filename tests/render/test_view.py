@@ -124,7 +124,7 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
     doubts = (Uncertainty("model", (), 5, 5, 0, "it errs"), Uncertainty("outside", (), 0, 90, 0, "others go on"))
     unsure = replace(item, confidence="low", uncertainties=doubts)
     sure = sentences.confidence(compute, {"gpu_compute": unsure})
-    assert sure == "Confidence in the verdict: high; in the savings: low (uncertain by 90 ns: others go on)."
+    assert sure == "Confidence in the verdict: high; in the savings: low (others go on)."
 
 
 def test_a_number_that_a_change_beside_it_exceeds_is_told_as_its_range() -> None:
@@ -152,7 +152,7 @@ def test_the_next_limit_is_hidden_only_where_the_gpus_work_hides_it() -> None:
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 10_000_000}).endswith(hidden)
     after_waits = {"cuda_api": 10_000_000, "sync": 360_000_000}
     told = sentences.outlook(compute, 1_000_000_000, left, after_waits)
-    assert told.endswith("the next limit would be launch overhead after the waits (in the bar: sync).")
+    assert told.endswith("the next limit would be what the host does after its waits, which the bar counts as sync.")
     shown = "the next limit would be launch overhead."
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 380_000_000}).endswith(shown)
     little = {"gpu_compute": WhatIf("infinite_gpu", 27_000_000, 1_000_000_000)}  # no letter of a bar of a hundred

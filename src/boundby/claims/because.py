@@ -198,7 +198,7 @@ def _sync(case: BoundCase, decision: Decision) -> str:
 def _cuda_api(case: BoundCase, _: Decision) -> str:
     inside_ns = max(case.api.in_window[1] - case.sync.blocked_ns, 0)  # the rest is what a program does between calls
     inside, idle = min(inside_ns / case.window_ns, 1.0), case.share(Cause.CUDA_API)
-    pauses = f"; pauses after calls, up to {duration(DISPATCH_NS)} of each, take more" if inside < HALF * idle else ""
+    pauses = "; most of the idle time lies in the short pauses after them" if inside < HALF * idle else ""
     calls = "" if case.is_part or not case.api.per_ms else f" (CUDA calls take {percent(inside)} of the time{pauses})"
     return f"the GPU idles {percent(idle)} of the time because launches come too slowly{calls}; {_busy(case)}"
 

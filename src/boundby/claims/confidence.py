@@ -77,7 +77,7 @@ def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) 
         if not doubt.steps and open_ns >= matters_ns > 0:
             yield replace(doubt, steps=1)
     if lead_ns < 0:
-        sentence = f"what is not on record could make {NOUN[rival.key]} the bigger cause"
+        sentence = f"what is not on record could mean that removing {NOUN[rival.key]} saves more"
         yield uncertainty("turned", steps=2, where=(rival.key,), sentence=sentence)
     elif close := [
         each.key
@@ -236,8 +236,7 @@ def _doubts_of_savings(case: BoundCase, decision: Decision, *, is_saturated: boo
         yield uncertainty("unlike-account", steps=1, sentence=sentence)
     named = decision.mixed_of or ()
     if any(max(case.replay.open_ns(key)) > CLOSE * case.window_ns for key in named):
-        either = " or ".join(NOUN[key] for key in named)
-        sentence = f"what is not on record could put {either} far ahead"
+        sentence = "what is not on record could mean that removing one of the two saves much more"
         yield uncertainty("turned", steps=1, sentence=sentence)
     yield from _doubts_of_bound(case, decision, is_saturated=is_saturated)
 

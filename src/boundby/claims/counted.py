@@ -752,7 +752,7 @@ def _after_once(subject: Subject, device: DeviceReport, steady: Steady) -> Told 
     begins_ns = steady.window.start_ns + context.timeline.devices[subject.device].shift.shift_ns
     rest = f"--window {context.instant(begins_ns, context.longest_window_ns)}:"
     code = row.code(context.program, {**subject.facts, "rest": rest}, is_of_amd=context.trace.is_of_amd)
-    because = "a longer run repeats nothing else"
+    because = "a longer run repeats that, and not the start"
     return Told(because, rank=AT_ONCE, code=code, title="Look at what comes after the one-time work")
 
 

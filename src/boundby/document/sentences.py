@@ -272,7 +272,7 @@ def outlook(
     told = (
         f"Without {_without(verdict)} these {units.duration(window_ns)} {_taking(saved, window_ns, item, claimed_ns)}"
     )
-    then = _then(verdict, window_ns, left) + _hidden(verdict, window_ns, saves.most_ns, time)
+    then = _then(verdict, window_ns, left, saves.most_ns, time)
     if verdict.bound != "mixed" and time.get("unattributed", 0) > HALF * (window_ns - saved):
         then = "; most of what is left has no cause on record"  # whatever is the largest of what has one
     this = f"What removing {NOUN[main]} saves" if verdict.bound == "mixed" else "The saving"
@@ -289,25 +289,28 @@ def _beyond(cause: str, saves: MiddleHalf, window_ns: int, time: Mapping[str, in
     return f" {this} {exceeds} the {share} in the bar, because later work would start earlier, too."
 
 
-def _hidden(verdict: Verdict, window_ns: int, saved_ns: int, time: Mapping[str, int]) -> str:
-    """Why the next limit is hardly in the bar: of what is left without the bound's work, the idle time that it has now
-    explains little, or it has no letter in the bar. The GPU's work hides it, or it comes after waits, and the bar
-    counts it as sync. Empty where that is not so."""
-    own_ns = time.get(verdict.bound_next or "", 0)
-    is_unseen = verdict.bound_next in NOUN and own_ns < min(SMALL * window_ns, window_ns - saved_ns - own_ns)
+def _next_limit(following: str, verdict: Verdict, window_ns: int, saved_ns: int, time: Mapping[str, int]) -> str:
+    """The next limit, and why it is hardly in the bar where that is so: of what is left without the bound's work, the
+    idle time that it has now explains little, or it has no letter in the bar. The GPU's work hides it, or it comes
+    after waits, and the bar counts it as sync."""
+    own_ns = time.get(following, 0)
+    is_unseen = own_ns < min(SMALL * window_ns, window_ns - saved_ns - own_ns)
     if not (time and is_unseen and verdict.bound in _OF_GPU):
-        return ""
-    is_after_waits = verdict.bound_next not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
-    return " after the waits (in the bar: sync)" if is_after_waits else ", now hidden behind the GPU's work"
+        return NOUN[following]
+    is_after_waits = following not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
+    after_waits = "what the host does after its waits, which the bar counts as sync"
+    return after_waits if is_after_waits else f"{NOUN[following]}, now hidden behind the GPU's work"
 
 
-def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
+def _then(verdict: Verdict, window_ns: int, left: Left, saved_ns: int, time: Mapping[str, int]) -> str:
     """What comes beside the bound, or after it."""
     if verdict.bound == "mixed" and (other := verdict.runner_up) in NOUN:
         then = left.get(other)
         then_ns = window_ns - then.predicted_ns if then else verdict.runner_up_saving_ns or 0
         return f"; without {NOUN[other]} they {_taking(then_ns, window_ns, then)}"
-    return f"; the next limit would be {NOUN[verdict.bound_next]}" if verdict.bound_next in NOUN else ""
+    if verdict.bound_next not in NOUN:
+        return ""
+    return f"; the next limit would be {_next_limit(verdict.bound_next, verdict, window_ns, saved_ns, time)}"
 
 
 def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
@@ -494,14 +497,12 @@ def unsure_of(verdict: Verdict, left: Left) -> str:
 
 
 def _why_open(item: WhatIf | None) -> str:
-    """What leaves most open of a prediction, and how much; empty where nothing is known to."""
+    """What leaves most open of a prediction; empty where nothing is known to."""
     doubts = () if item is None else item.uncertainties
     open_of = max(doubts, key=lambda doubt: doubt.low_ns + doubt.high_ns, default=None)
     if open_of is None:
         return ""
-    by = f"uncertain by {units.duration(open_of.low_ns + open_of.high_ns)}"
-    is_everywhere = open_of.kind == "model"  # no prediction is without its error
-    return by if is_everywhere else f"{by}: {clean(open_of.sentence)}"
+    return clean(open_of.sentence)
 
 
 def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None, claimed_ns: int = 0) -> str:

@@ -37,7 +37,9 @@ KINDS = {
     "ranks": OpenKind(
         "other ranks may gain as much, so that their messages come sooner", "capture the other ranks, too: boundby job"
     ),
-    "shared": OpenKind("launched work waits at the GPU, perhaps for another process, and may go on waiting", _ALONE),
+    "shared": OpenKind(
+        "some launched work starts late, perhaps because of another process, and such delays may change", _ALONE
+    ),
     "contradictions": OpenKind("the times deny some dependencies: as many others may be unknown", _EVENTS),
     "lost-work": OpenKind("launches are on record whose work is not", _AGAIN),
     "lost-calls": OpenKind("CUDA calls are missing from the record", _AGAIN),
@@ -51,13 +53,13 @@ KINDS = {
     # Of verdicts.
     "no-calls": OpenKind("CUDA API calls were not captured, so idle time has no owner", "nsys: --trace=cuda,nvtx,osrt"),
     "no-gpu": OpenKind(
-        "the trace does not show what waits for this thread",
+        "the trace does not show whether the program waits for this thread",
         "capture a part of the program that uses the GPU: boundby doctor",
     ),
     "no-verdict": OpenKind("no verdict can be given", ""),
     "no-cause": OpenKind("no cause stands out", ""),
     "close": OpenKind("another cause is close behind", _COMPARE),
-    "turned": OpenKind("what is not on record could make another cause the bigger one", _BOTH),
+    "turned": OpenKind("what is not on record could mean that removing another cause saves more", _BOTH),
     "together": OpenKind("the host's causes together would save more", _COMPARE),
     "waits-stay": OpenKind(
         "removing another cause would save more, as long as the host waits as it does now", _COMPARE

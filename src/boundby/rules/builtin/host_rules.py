@@ -479,8 +479,8 @@ def _external_pace(context: RuleContext) -> Iterator[Match]:
         region=ROOT if region is None else region,
         title=f"work arrives every {duration(pace.period_ns)} ({count(pace.periods)} times{where}; thread "
         f"{thread.name or thread.tid} wakes for it). The GPU works {duration(pace.gpu_ns)} of that time. The busiest "
-        f"thread, {busiest.name or busiest.tid}, works {duration(pace.host_ns)} of it, more than the bar holds, since "
-        "the GPU does not wait for all of that. A faster program would only wait longer",
+        f"thread, {busiest.name or busiest.tid}, works {duration(pace.host_ns)} of it; the bar shows only what of "
+        "this the GPU waits for. A faster program would only wait longer",
         evidence={
             "period_ns": pace.period_ns,
             "periods": pace.periods,
