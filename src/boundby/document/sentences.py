@@ -789,10 +789,10 @@ def _host_time(report: Report) -> str:
         return ""
     whole, times = f"{units.duration(length)} of host time", [thread.total_ns for thread in report.threads]
     judged = max(times, default=0)
-    if lead(report) is not None or not 0 < judged < IN_RANGES * length:
+    if not 0 < judged < IN_RANGES * length:
         return whole
     if not report.trace.captured.nvtx:
-        return f"{whole}, {units.duration(judged)} of it analysed"
+        return whole if lead(report) is not None else f"{whole}, {units.duration(judged)} of it analysed"
     if len(times) > 1:
         return f"{whole}; annotated ranges of {len(times)} threads take {units.duration(sum(times))} together"
     share = _finely(judged / length)

@@ -476,11 +476,10 @@ def also_in_bars(drawn: Iterable[str], named: Iterable[str]) -> str:
 
 
 def by_boundby(rows: Sequence[Row]) -> str:
-    """What ``(found)`` behind a name means, and the names that are given; empty where none has it."""
+    """What ``(found)`` behind a name means, and what an iteration is there; empty where none has it."""
     names = {part.partition(" ")[0] for row in rows if row.region.found for part in row.region.path}
-    words = {"iteration": " An iteration repeats.", "phase": " A phase is a part of the run."}
-    told = "".join(meaning for name, meaning in words.items() if name in names)
-    return f"(found): named by boundby, not by the program.{told}" if told else ""
+    told = " Here an iteration is whatever repeats." if "iteration" in names else ""
+    return f"(found): named by boundby, not by the program.{told}" if names else ""
 
 
 def inside_its_like(rows: Sequence[Row]) -> str:
@@ -514,17 +513,44 @@ def uneven(rows: Sequence[Row]) -> str:
 
 
 def on_the_host(report: Report, rows: Sequence[Row]) -> str:
-    """That ``MEAN TIME`` is of a GPU's time, on how many at once, and the largest region whose ranges take another time
-    on the host; empty where neither is to be said."""
-    most = round(max((row.region.devices_each for row in rows), default=1))
-    of_gpu = f"on each of up to {most} GPUs at once" if most > 1 else "GPU time"
+    """That ``MEAN TIME`` is of one GPU, and the largest region whose ranges take another time on the host; empty where
+    neither is to be said."""
+    is_of_one = any(round(row.region.devices_each) > 1 for row in rows)
     judged = (row for row in rows if report.devices and row.is_judged and row.region.total_ns)
     for row in sorted(judged, key=lambda row: -row.share):
         gpu_ns, host_ns = sentences.each_ns(row.region), row.region.host.mean_ns
         if abs(gpu_ns - host_ns) > NOTABLE * max(gpu_ns, host_ns):
-            mean = units.duration(round(host_ns))
-            return f"MEAN TIME: {of_gpu}, idle included; the host is in {row.label} for {mean}."
-    return f"MEAN TIME: {of_gpu}." if most > 1 else ""
+            whose = "of one GPU" if is_of_one else "the GPU's"
+            where = _outside_of(longest_window(report), host_ns)
+            return (
+                f"MEAN TIME: {whose}, idle included. On the host, {row.label} takes {units.duration(host_ns)}{where}."
+            )
+    return "MEAN TIME: of one GPU." if is_of_one else ""
+
+
+def _outside_of(window_ns: int, host_ns: float) -> str:
+    """How much of a range lies outside of the window at least, where it is longer than that."""
+    outside_ns = host_ns - window_ns
+    much = "mostly" if outside_ns > HALF * host_ns else "partly"
+    return f", {much} outside of the analysed time" if outside_ns > 0 else ""
+
+
+def most_saved(rows: Sequence[Row]) -> str:
+    """What ``SAVES UP TO`` means, of rows that have one, and what may be unexpected of it; empty without rows."""
+    if not rows:
+        return ""
+    told = ["SAVES UP TO: what one change in the region saves at most."]
+    if any((row.region.max_saving_ns or 0) > (1 + SMALL) * _own_ns(row) > 0 for row in rows):
+        told.append("It may exceed the region's own time: later work would start earlier, too.")
+    advice = [one.id for row in rows if row.region.verdict.bound == "init" for one in row.region.first_responses]
+    if advice and all(map(sentences.saves_elsewhere, advice)):
+        told.append("Initialization comes once: this run saves none of it.")
+    return " ".join(told)
+
+
+def _own_ns(row: Row) -> float:
+    """What its instances take together, as the table shows them."""
+    return sentences.each_ns(row.region) * row.region.instances
 
 
 def select(report: Report, min_share: float | None = None) -> Selection:
