@@ -33,7 +33,7 @@ from boundby.evidence.latecomers import is_exchange
 from boundby.evidence.launches import items
 from boundby.evidence.transfers import beside_copies
 from boundby.evidence.waits import wait_chain
-from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, NOUN, Cause
+from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, NOUN, SCENARIO_OF_CAUSE, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.intervals import union
 from boundby.model.scale import COLUMN, HALF, HARDLY, NEARLY_ALL, NOTABLE, QUARTER, SMALL
@@ -204,6 +204,9 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
         ]
         item = predicted[0] if predicted else answer(self.predictor, scenario, tells_next=False)[self.device]
         low, high = item.saving_ns
+        verdict = self.part.verdict
+        if verdict.saving_range_ns and scenario == SCENARIO_OF_CAUSE.get(verdict.bound):
+            high = min(high, verdict.saving_range_ns[1])  # as the verdict tells it
         saving = (0 if ceiling else max(low, 0), max(high, 0))
         return Told(because, saving, command=self.what_if(scenario) if high > 0 else "")
 

@@ -331,15 +331,14 @@ def _harmless_waits(subject: Subject) -> Iterator[str]:
         does = "block" if link.waits > 1 else "blocks"
         held = f"{plural(link.waits, f'{link.name} call')}{of_all} {does} the host for {duration(link.held_ns)}"
         if link.untold_ns:
-            wait, take = ("waits", "takes") if link.untold == 1 else ("wait", "take")
-            held += f". {link.untold:,} more, which {wait} for copies or come before memory is freed, {take} "
-            held += duration(link.untold_ns)
+            take = "takes" if link.untold == 1 else "take"
+            held += f". {link.untold:,} more, for copies or before memory is freed, {take} {duration(link.untold_ns)}"
         if not chain.links and sum(saved) >= 2 * subject.context.least_ns:  # copies hold the host instead
             elsewhere = "the program would wait elsewhere instead, as in copies"
-            yield f"{held}. Removing only these waits saves nothing: {elsewhere}"
+            yield f"{held}. Removing these waits alone saves nothing: {elsewhere}"
             break
-        free = f"{'They cost' if does == 'block' or link.untold_ns else 'It costs'} nothing"
-        yield f"{held}. {free}: the GPU works meanwhile, and removing only these waits saves nothing"
+        meanwhile = "" if subject.part.time["sync"] >= subject.context.least_ns else ": the GPU works meanwhile"
+        yield f"{held}. Removing these waits alone saves nothing{meanwhile}"
 
 
 def _mistimed(subject: Subject) -> Iterator[str]:

@@ -228,11 +228,7 @@ def _stands(pattern: str, part: Part, missing: list[Sign]) -> str:
         return f"{text}. The verdict stands: removing {NOUN[pattern]} here makes {shorter} (replay)."
     left_ns = verdict.without_ns if pattern == verdict.bound else None  # as the headline tells it
     saved = percent(best[pattern] / total_ns if left_ns is None else 1 - left_ns / total_ns)
-    once = ""
-    if pattern != "sync" and not verdict.mixed_of and best.get("sync", 0) >= LEAST_SAVING * total_ns:
-        # What else is removed is so from the program that no longer waits, which is another ranking than from this one.
-        once, saved = "once the host no longer waits for the GPU, ", percent(best[pattern] / total_ns)
-    return f"{text}. The verdict stands: {once}removing {NOUN[pattern]} makes the program {saved} shorter (replay)."
+    return f"{text}. The verdict stands: removing {NOUN[pattern]} makes the program {saved} shorter (replay)."
 
 
 def total(part: Part) -> int:

@@ -20,7 +20,7 @@ def judge(case: BoundCase) -> Verdict:
     if reason is None:
         return _promising(_verdict(case, decision, because(case, decision)), case, decision)
     withheld = Decision("unknown", decision.savings, why_not=reason)
-    return _verdict(case, withheld, f"cannot be told: {reason.split('. ')[0]}")
+    return _verdict(case, withheld, reason.split(". ")[0])
 
 
 def _verdict(case: BoundCase, decision: Decision, why: str) -> Verdict:

@@ -80,7 +80,7 @@ _OF_HOST = "; in parentheses on the host, of a region without GPU time of its ow
 _MEDIANS = (
     'Median change: of the median instance (95 % interval), by its time on the GPU, or on the host where "host" stands.'
 )
-_COSTS_THE_SAME = "A finding that is still there costs about as much as before, also where it would save more now."
+_COSTS_THE_SAME = "A finding that is still there costs about as much as before. What it would save can be more now."
 _REPLAYED = (
     "How well the first run foretells the second. Replayed: the first run with these causes cut to what was measured "
     "in the second. Error: how far that is off."

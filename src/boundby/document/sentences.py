@@ -346,13 +346,13 @@ def reason(one: FirstResponse, window_ns: int) -> str:
 
 def place(line: CodeLine) -> str:
     """``train.py:84  loss = model(x)``, ``train.py:31 (step)``; of a function in C ``solve (binary app)``; where a
-    stack holds a library's files alone, ``gpt_oss.py:293 (forward) of vllm, a library``."""
+    stack holds a library's files alone, ``gpt_oss.py:293 (forward) of the library vllm, which your program uses``."""
     file = clean(line.file.rsplit("/", 1)[-1])
     if line.line is None:
         return f"{clean(line.function)} (binary {file})"
     function = f" ({clean(line.function)})" if line.function else ""
     if library := library_of(line.file):
-        return f"{file}:{line.line}{function} of {clean(library)}, a library"
+        return f"{file}:{line.line}{function} of the library {clean(library)}, which your program uses"
     return f"{file}:{line.line}{f'  {clean(line.source)}' if line.source else function}"
 
 

@@ -139,7 +139,8 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def exposed(self) -> str:
-        """``If no call of the host waited for the GPU, the GPU would idle 3 % of the time instead of 17 %.``: where
+        """``If no call of the host waited for the GPU, copies included, the GPU would idle 3 % of the time instead of
+        17 %.``: where
         waits cost more than the account's sync time. Where work is not on record nobody knows how long it idles."""
         waits_ns, busy = self.exposed_by_waits_ns or 0, self.utilization
         if busy is None or self.device is None or sentences.lacks_records(self.device):
@@ -148,7 +149,7 @@ class ShownAccount(Struct, frozen=True):
             return ""
         then = units.percent(max(1 - busy - waits_ns / self.whole_ns, 0.0))
         idle = f"the GPU would idle {then} of the time instead of {units.percent(1 - busy)}"
-        return f"If no call of the host waited for the GPU, {idle}."
+        return f"If no call of the host waited for the GPU, copies included, {idle}."
 
     @property
     def told(self) -> tuple[str, ...]:

@@ -226,7 +226,7 @@ def _more_micro_batches(job: JobReport, pipeline: Pipeline) -> FirstResponse:
         needs="memory for the activations of as many as there are stages",
         caution="kernels of so small a micro-batch no longer fill the GPU",
         code=f"schedule = Schedule1F1B(stage, n_microbatches={twice})  # torch.distributed.pipelining; {now} now\n"
-        "--micro-batch-size N  # or in Megatron-LM: N half of what it is, --global-batch-size as it is",
+        "--micro-batch-size N  # in Megatron-LM: half of today's N, same --global-batch-size",
     )
 
 

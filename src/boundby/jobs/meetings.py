@@ -261,9 +261,7 @@ def _why_unmatched(name: str, together: Sequence[_MeetingLane]) -> str:
     """The group, and why what its ranks do cannot be matched."""
     of_group = f"process group {name}" if name.isdigit() else name or "one group"
     if len(together) == 1:
-        return (
-            f"{of_group} are on record of one rank only ({together[0].of}): waits for them are counted against no rank"
-        )
+        return f"{of_group} are on record of one rank only ({together[0].of}): no rank is blamed for waits for them"
     return f"{of_group} cannot be matched over its {len(together)} ranks"
 
 

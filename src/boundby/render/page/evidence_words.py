@@ -34,6 +34,8 @@ _COUNTED |= {
 _KERNELS = "kernels"
 # How many, or which ones.
 _LISTED = ("calls", "kernels")
+# Where a figure is of more than what is counted: by its key and the rule's id.
+_OF_MORE = {("calls_ns", "small-chunks"): "host time in the calls of these copies and their kernels"}
 # Where ``total_ns`` is the time of something else than what is counted.
 _TIMED = {"unfused-attention": "kernels between the matrix products"}
 # A word of the tool's -> what it stands for.
@@ -150,8 +152,8 @@ _LABELS = {
     "other_streams_busy_ns": "other streams busy",
     "other_threads_running": "other threads of the program at work",
     "others_waited_ns": "others wait for it, in all",
-    "p10_ns": "one instance in ten takes less than",
-    "p90_ns": "one instance in ten takes more than",
+    "p10_ns": "10th percentile",
+    "p90_ns": "90th percentile",
     "parts": "parts of the window compared",
     "period_ns": "time from one arrival to the next",
     "periods": "arrivals",
@@ -221,6 +223,7 @@ def evidence_label(key: str, rule: str = "", *, has_gpu: bool = True, is_list: b
     if key in ("count", "total_ns"):
         counted = _COUNTED.get(rule, _KERNELS)
         label = counted if key == "count" else f"time of these {_TIMED.get(rule, counted)}, summed"
+    label = _OF_MORE.get((key, rule), label)
     return clean(label or _LABELS.get(key) or _NAMED_UNIT.sub("", key).replace("_", " "))
 
 

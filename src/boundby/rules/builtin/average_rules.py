@@ -170,7 +170,7 @@ def _different(context: RuleContext, item: Repeated) -> tuple[str, ...]:
     """A slow and a fast instance to look at, and names for them where the program gives names."""
     by_length = np.argsort(item.steady_ns, kind="stable") + item.warm_up
     slow, fast = (_window(context, item, int(by_length[at])) for at in (-1, len(by_length) // 10))
-    look = f"Look at a slow and a fast one separately: boundby analyze {slow}, and {fast}"
+    look = f"Look at a slow and a fast one separately: boundby analyze REPORT {slow}, then {fast}"
     return (look,) if is_found(context.tree.domain[item.region]) else (look, _NAMES)
 
 

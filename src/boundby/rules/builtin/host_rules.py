@@ -381,10 +381,10 @@ def _starting_advice(context: RuleContext, place: Place, started: Sequence[int])
 def _phase_advice(context: RuleContext, place: Place, phase: _Phase) -> tuple[str, ...]:
     if phase.is_early and not phase.started:
         return early_advice(context, place, phase.files, is_known=phase.is_known)
-    return (
-        _change(context, place, phase),
-        f"If it happens once and the real run is long, measure without it: --window {_beside(context, place)}",
-    )
+    change = _change(context, place, phase)
+    if len(place.rows) > 1:
+        return (change,)
+    return change, f"If the real run is long, measure without it: --window {_beside(context, place)}"
 
 
 def _change(context: RuleContext, place: Place, phase: _Phase) -> str:

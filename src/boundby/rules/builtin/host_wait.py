@@ -287,7 +287,7 @@ def _overlap_advice(context: RuleContext, place: Place, of: Messages | None) -> 
         why, small = "messages take their time on the way", []
     if call := _waited_in(context, place):
         does = f"do {_work(context)} that needs no message before {call}"
-        begun = f"the messages are not there yet when {call} begins: another rank is late, or {why}"
+        begun = f"the messages are not there yet when {call} begins, since another rank is late or {why}"
         return f"{_one_of('Begin these messages earlier', does, *small, *ways)}: {begun}"
     ahead = "MPI_Isend" if _are_sends(context, place) else "MPI_Irecv"
     overlap = f"Overlap the messages with {_work(context)} ({ahead} before it, MPI_Wait after it)"

@@ -255,8 +255,8 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
         others = _workers_beside(context, place)
         threads = [thread for worker in others for thread in worker.threads]
         evidence, batch = _batch_uploaded(pieces, place)
-        if len(asleep):
-            evidence["slept_on_ns"] = slept_on(context, asleep)
+        if slept := slept_on(context, asleep):
+            evidence["slept_on_ns"] = slept
         if captured.cpu_scheduling:
             evidence |= _of_workers(others)
         when = f"{where_and_when(context, place)}{_at_work(context, sleeping)}"
@@ -324,7 +324,7 @@ def _between_steps(context: RuleContext) -> Iterator[Match]:
             f"between two steps the host {does}{hot} and the GPU idles, most likely for the next batch"
             f"{where_and_when(context, place)}",
             does,
-            evidence={"slept_on_ns": slept_on(context, asleep)} if len(asleep) else {},
+            evidence={"slept_on_ns": slept} if (slept := slept_on(context, asleep)) else {},
             advice=(
                 *input_advice(context, place, sleeping, others),
                 *context.program.pick((), torch=(_TO_BE_SURE,)),

@@ -242,9 +242,9 @@ def _no_nvtx(context: RuleContext) -> Iterator[Match]:
     if lost:
         title = "the program's NVTX ranges were lost"
     elif regions == 1:
-        title = "the program has no NVTX ranges: the one region here was found by repetition and has no name"
+        title = "the program has no NVTX ranges: boundby found the one region here by repetition and named it"
     elif regions:
-        title = f"the program has no NVTX ranges: the {regions} regions here were found by repetition and have no names"
+        title = f"the program has no NVTX ranges: boundby found the {regions} regions here by repetition and named them"
     else:
         title = "the program has no NVTX ranges: nothing says which part of it takes the time"
     yield note(
