@@ -380,7 +380,7 @@ def _library_kernel(subject: Subject) -> Told | None:
     if top is None or ready is None:
         return None
     changed = _changed(subject, "gpu_compute.library-kernel", top, **ready._asdict())
-    return changed._replace(because=f"{top.name}, one by its name, takes {top.share}")
+    return changed._replace(because=f"{top.name}, by its name {ready.what}, takes {top.share}")
 
 
 def _bigger_gpu(subject: Subject) -> Told | None:

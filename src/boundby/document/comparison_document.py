@@ -734,7 +734,8 @@ def _would_save(item: FindingChange, saving_ns: tuple[int, int]) -> str:
 def _still_saves(item: FindingChange, old: tuple[int, int] | None, new: tuple[int, int] | None) -> str:
     if not new:
         return ""
-    before = f" (before: {saves_range(old)})" if old and saves_range(old) != saves_range(new) else ""
+    is_there = item.region_before == item.finding.region  # what another place would have saved says nothing of this one
+    before = f" (before: {saves_range(old)})" if old and is_there and saves_range(old) != saves_range(new) else ""
     return f"{_would_save(item, new)}{before}"
 
 
@@ -747,7 +748,7 @@ def _was(item: FindingChange) -> str:
     place = in_region(item.region_before or ()) if item.region_before != item.finding.region else ""
     shorter, longer = sorted((_FIGURE.sub("#", old), _FIGURE.sub("#", new)), key=len)
     if not longer.startswith(shorter):  # what one of the two adds at its end is said of the new one
-        return f"before:{place}" if place else f"before: {old}"
+        return f"it was{place} before" if place else f"before: {old}"
     parts = (_differing(old, new), place.strip())
     return " ".join(("was", *filter(None, parts))) if any(parts) else ""
 

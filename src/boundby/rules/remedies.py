@@ -356,7 +356,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Launch what repeats as one CUDA graph that includes the collectives",
         rules=("cuda-graphs",),
         do={
-            "torch": 'model = torch.compile(model, mode="reduce-overhead")  # in place of torch.compile(model)',
+            "torch": 'model = torch.compile(model, mode="reduce-overhead")  # adds the mode to torch.compile(model)',
             "cpp": _GRAPH_CPP,
         },
         text="One call takes the place of hundreds. All ranks capture the same collectives in the same order, and "
@@ -389,7 +389,7 @@ TABLE: tuple[Remedy, ...] = (
         id="larger-chunks",
         title="Cut the work into larger chunks",
         rules=("small-chunks",),
-        do={"any": "chunk_size = $larger * chunk_size  # $each"},
+        do={"cpp": "chunk_size *= $larger;  // $each", "any": "chunk_size = $larger * chunk_size  # $each"},
         text="A copy or kernel should run for several times as long as its call.",
         needs="memory for two or three chunks at a time",
         caution="the latency of one chunk counts",
@@ -579,8 +579,8 @@ TABLE: tuple[Remedy, ...] = (
         id="cheaper-code",
         title="Find the code that the host spends most time in, and make it cheaper",
         do={
-            "torch": "py-spy record --native -o profile.svg -- $program",
-            "python": "py-spy record --native -o profile.svg -- $program",
+            "torch": "py-spy record --native -o profile.svg -- $program  # 100 samples a second: run many steps",
+            "python": "py-spy record --native -o profile.svg -- $program  # 100 samples a second: run many steps",
             "any": "perf record -g -- $program\nperf report",
         },
         text="Compute once what does not change, call once over an array instead of once an element, or move the work "
@@ -643,7 +643,7 @@ TABLE: tuple[Remedy, ...] = (
         "pay it again.",
         needs="a process that is kept for the next job",
         caution="the program is short and runs once",
-        elsewhere="a later job in the same process saves $time",
+        elsewhere="a process pays this once: $time",
     ),
     Remedy(
         bound="cpu",
@@ -837,9 +837,9 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="gpu_copy",
         id="pinned-for-reuse",
-        title="Pin the buffers if a longer run copies them again",
+        title="Pin the buffers only if a longer run copies them again",
         do=_PINNED,
-        elsewhere="saves nothing in this run, since pinning takes about as long as copying once; each further time "
+        elsewhere="nothing to gain in this run, since pinning takes about as long as copying once; each further time "
         "saves $time",
     ),
     Remedy(
@@ -924,15 +924,15 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="gpu_copy",
         id="half-the-bytes",
-        title="Move half the bytes, where 16 bits are precise enough",
+        title="Move half the bytes, where half the bits are precise enough",
         do={
             "torch": "x = x.to(torch.bfloat16)  # before the copy",
             "python": "x = x.astype(numpy.float16)  # before the copy",
-            "cpp": "cudaMemcpyAsync(device, host, n * sizeof(__half), cudaMemcpyHostToDevice, stream);\n"
-            "// host and kernels hold __half, too",
+            "cpp": "cudaMemcpyAsync(device, host, n * sizeof(narrow), cudaMemcpyHostToDevice, stream);\n"
+            "// narrow: float in place of double, __half in place of float; host and kernels hold it, too",
         },
         text="BF16 or 8-bit images instead of FP32, decode or convert on the device.",
-        needs="16 bits that are precise enough, and kernels that read them or convert first",
+        needs="a type of half the bits that is precise enough, and kernels that read it or convert first",
         caution="the data are in their smallest form already",
         scenario="copies=2",
         because="copies of half the bytes take half as long",
@@ -1083,9 +1083,9 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="init",
         id="runtime-start",
-        title="Analyse the run without the start of its runtime",
+        title="Analyse the run without its one-time start",
         do={"any": "boundby analyze $report $rest"},
-        elsewhere="a later job in the same process saves $time",
+        elsewhere="a process pays this once: $time",
     ),
     Remedy(
         bound="init",

@@ -88,11 +88,11 @@ def mostly_in(spots: Sequence[Hotspot]) -> str:
 
 
 def spread(spots: Sequence[Hotspot]) -> str:
-    """``, spread over many functions (31 % of the samples in parse (x.py:3), 20 % in read)`` where none holds half."""
+    """``, spread over many functions (31 % of the samples in parse, no more in any other)`` where none holds half."""
     named = [spot for spot in spots if spot.share >= NAMED][:MOST_NAMED]
     whose = ("of the samples ", *[""] * MOST_NAMED)
     shares = [f"{percent(spot.share)} {of}in {spot.place}" for spot, of in zip(named, whose, strict=False)]
-    return f", spread over many functions ({', '.join(shares)})" if shares else ""
+    return f", spread over many functions ({', '.join(shares)}, no more in any other)" if shares else ""
 
 
 _PRINTS, _TALKS = expression(r"print|verbose", re.IGNORECASE), expression(r"(?<=\s)(?:-v+|--verbose)(?=\s|$)")

@@ -234,7 +234,7 @@ def _advice_on(context: RuleContext, place: Place, work: _Work, hot: str, spots:
 def _callers(context: RuleContext) -> str:
     """What shows who calls the many functions that samples fall into."""
     profile = context.program.pick("perf record -g", torch="py-spy record --native", python="py-spy record --native")
-    return f"See with {profile} what calls these functions: the time is spread over many of them"
+    return f"See with {profile} what calls these functions"
 
 
 def _work_advice(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot]) -> str:

@@ -247,8 +247,8 @@ def _advice_on_messages(context: RuleContext, place: Place, wait: _Wait, doing: 
         return _message_advice(of, doing)
     if wait.is_barrier:
         return (
-            "Record all ranks to see which one comes late, and why: nothing is sent in a barrier. Balance the work, or "
-            "do without the barrier"
+            "Record all ranks to see which one comes late, and why. Balance the work, or do without the barrier: it "
+            "sends nothing"
         )
     return _sender_advice(context, wait.sends) if wait.sends else _overlap_advice(context, place, of)
 

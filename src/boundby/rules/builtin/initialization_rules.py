@@ -62,7 +62,7 @@ _MODEL_BYTES = 50_000_000
 # What the remedy is called where the cause of the late start is known.
 _KEEP = "Make the context once for several jobs, and for one GPU"
 _ON_GPU = "Build the model on the GPU"
-_SLOW = "Start with one GPU visible and code loaded when needed, and see whether CUDA starts faster"
+_SLOW = "Try to shorten the start before the analysed part, with one GPU visible and code loaded when needed"
 
 
 class _Covering(Struct, frozen=True):
@@ -435,7 +435,7 @@ def _by_messages(context: RuleContext, part: _FirstCalls, match: Match) -> Match
         saving_ns=_saving(context, part),
         advice=(
             "If you time the program, exchange one message of each size before the clock starts: the library pins its "
-            "own buffers and sets itself up at its first messages. The whole run gets no shorter",
+            "own buffers and sets itself up at its first messages",
         ),
         severity="low",  # the program cannot change it, and a longer run pays it once
         remedy="init.runtime-start",
@@ -525,7 +525,7 @@ def _lazy_advice(context: RuleContext, part: _FirstCalls, saving_ns: SavingNs) -
         sets = "sets itself" if len(part.libraries) == 1 else "set themselves"
         once = context.program.pick("make one call of each kind", torch="run one step", python="run one step")
         return (
-            f"{_TIMED}{once} before the clock starts: {who} {sets} up at the first call. The whole run gets no shorter",
+            f"{_TIMED}{once} before the clock starts: {who} {sets} up at the first call",
             "Keep the process alive for the next job, which then does not pay it again",
             f"{_eager(context)} loads the code of all kernels at the start, not at their first launch: this run saves "
             "nothing",
@@ -534,8 +534,7 @@ def _lazy_advice(context: RuleContext, part: _FirstCalls, saving_ns: SavingNs) -
         )
     if not part.is_allocation:
         return (
-            f"{_TIMED}launch each kernel once before the clock starts: its first launch loads its code. The whole run "
-            "gets no shorter",
+            f"{_TIMED}launch each kernel once before the clock starts: its first launch loads its code",
             f"{_eager(context)} loads the code of all kernels at the start instead: this run saves nothing by that",
             *_compiling(context, part.rows),
             later,

@@ -145,8 +145,8 @@ def _small_chunks(context: RuleContext) -> Iterator[Match]:
     if small.bytes_each * larger >= worth_a_call(context, small):
         each += ": a copy then takes several times as long as its call"
     yield copies.match(
-        f"copies of {size(small.bytes_each)} and their kernels are too small: one runs for "
-        f"{duration(small.run_ns)} (median) and takes {duration(small.call_ns)} to call; the calls take "
+        f"copies of {size(small.bytes_each)} and the kernels on them take less time than the calls that start them: "
+        f"{duration(small.run_ns)} against {duration(small.call_ns)} each (median); the calls take "
         f"{percent(min(small.calls_ns / max(context.longest_window_ns, 1), 1.0))} of the window, and the copies reach "
         f"{copies.bytes_per_ns:.2g} GB/s",
         copies.evidence(
@@ -166,8 +166,8 @@ def _larger_chunks(context: RuleContext, found: Chunks, larger: int) -> str:
     worth, all_of_them = worth_a_call(context, found), found.bytes_each * len(found.kernels)
     if all_of_them < worth:
         return (
-            f"Copy each array in one piece ({size(all_of_them)}). That is still small: a copy takes several times as "
-            f"long as its call from {size(worth)} on"
+            f"Copy each array in one piece ({size(all_of_them)}). That is still small: only from {size(worth)} on does "
+            "a copy take several times as long as its call"
         )
     return (
         f"Make chunks larger, so that a copy or kernel runs several times as long as its call: here "
