@@ -189,7 +189,7 @@ def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPa
     assert ("would wait elsewhere instead, as in copies" in note) is (saved > 0)
     told = "10 cudaStreamSynchronize calls block the host for 50.0 ms"
     assert (
-        f"{told}. 2 more, which wait for copies or come before memory is freed, take 7.00 ms." in note
+        f"{told}. 2 more, for copies or before memory is freed, take 7.00 ms." in note
     )  # as tables of calls, which count these as well, can be checked against it
 
 
