@@ -75,7 +75,7 @@ def _judged(context: RuleContext, rule: Rule, match: Match, limits: Wholes) -> _
     region = None if match.region is None else context.path(match.region)
     if (pace := external_pace(context)) is not None:
         period = duration(pace.period_ns)
-        return _Judged(None, "note", f" (to shorten this saves nothing: work arrives every {period})")
+        return _Judged(None, "note", f" (shortening this saves nothing, since work arrives every {period})")
     saving = _within_cost(context, match, match.saving_ns)
     if beside := _behind(context, rule):
         saving = ClaimedSaving(0, saving.high_ns)

@@ -88,6 +88,11 @@ class Hotspot(Struct, frozen=True):
         return _TORCH_BINARY.search(self.module) is not None
 
     @property
+    def is_of_standard_library(self) -> bool:
+        """Whether it is a function of the C++ standard library."""
+        return self.short_symbol.startswith("std::")
+
+    @property
     def is_engine(self) -> bool:
         """Whether torch works off there what it was told: a backward pass, an optimizer's step."""
         return self.symbol in ENGINES.values()

@@ -14,8 +14,9 @@ from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import device_work, scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
 from boundby.evidence.initialization import progress_at, rest_from
+from boundby.evidence.latecomers import who
 from boundby.model import units
-from boundby.model.arrays import Int64Array, factorize, is_even, merged
+from boundby.model.arrays import Int64Array, factorize, is_even, merged, unique
 from boundby.model.intervals import NOTHING, CoveredTime, contains
 from boundby.model.late import expression
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, HARDLY, MANY, NEARLY_ALL, NOTABLE, QUARTER
@@ -88,11 +89,16 @@ def mostly_in(spots: Sequence[Hotspot]) -> str:
 
 
 def spread(spots: Sequence[Hotspot]) -> str:
-    """``, spread over many functions (31 % of the samples in parse, no more in any other)`` where none holds half."""
+    """``, spread over many functions (most samples: 31 % in parse, 20 % in hash)`` where none holds half. A standard
+    library's functions say nothing of the program: their share is told, not their names."""
     named = [spot for spot in spots if spot.share >= NAMED][:MOST_NAMED]
-    whose = ("of the samples ", *[""] * MOST_NAMED)
-    shares = [f"{percent(spot.share)} {of}in {spot.place}" for spot, of in zip(named, whose, strict=False)]
-    return f", spread over many functions ({', '.join(shares)}, no more in any other)" if shares else ""
+    if not named:
+        return ""
+    if all(spot.is_of_standard_library for spot in named):
+        most = f"none has more than {percent(named[0].share)} of the samples"
+    else:
+        most = f"most samples: {', '.join(f'{percent(spot.share)} in {spot.place}' for spot in named)}"
+    return f", spread over many functions ({most})"
 
 
 _PRINTS, _TALKS = expression(r"print|verbose", re.IGNORECASE), expression(r"(?<=\s)(?:-v+|--verbose)(?=\s|$)")
@@ -163,6 +169,15 @@ def preempted_ns(context: RuleContext, place: Place) -> int:
     return total
 
 
+def host(context: RuleContext, place: Place) -> str:
+    """Who does what a place holds: where several ranks are looked at the one whose threads it is of, or how many."""
+    trace, pieces = context.trace, host_pieces(context)
+    if len(trace.ranks) < 2 or is_even(trace.process_of_thread[unique(pieces.thread)]):
+        return "the host"
+    processes = unique(trace.process_of_thread[pieces.threads_of(place.rows)]).tolist()
+    return who(trace, processes[0]) if len(processes) == 1 else f"the host of {len(processes)} ranks"
+
+
 def while_idle(context: RuleContext) -> str:
     """`` while the GPU idles``; empty in traces without GPU work."""
     return " while the GPU idles" if context.timeline.devices else ""
@@ -210,7 +225,7 @@ def unseen_advice(context: RuleContext, *, is_python: bool = False, of_range: st
         if is_python:
             return "See its lines with py-spy record: the samples say no more than that it is Python code"
         more = "a longer run, or a smaller nsys profile --sampling-period"
-        return f"Record more samples ({more}) to see its functions: too few fall there"
+        return f"Record more samples ({more}) to see its functions: too few samples lie in this time"
     shows = "its functions" if context.trace.captured.osrt else "its functions and files"
     return f"Record with {sampler(context.trace, context.program)} to see {shows}: {nothing}"
 

@@ -249,7 +249,7 @@ def _warm_up(context: RuleContext) -> Iterator[Match]:
         yield Match(
             region=item.region,
             title=f"the first {which} {each}, the other {count(len(item.steady_ns))} take {duration(usual)}"
-            f"{_on_host(item)} (median): an average describes neither",
+            f"{_on_host(item)} (median)",
             evidence={
                 "instances": len(item.length_ns),
                 "warm_up_instances": item.warm_up,

@@ -111,8 +111,8 @@ def _could_overlap(context: RuleContext) -> Iterator[Match]:
         return
     most = min(copies.saving_without(Cause.GPU_COPY)[1], kernels_ns, _alone_ns(context))
     yield copies.match(
-        f"{counted(len(copies), 'pinned copy does', 'pinned copies do')} not overlap with the kernels of the same "
-        f"stream: {duration(copies.exposed_ns)} of copying comes on top of them",
+        f"{counted(len(copies), 'pinned copy shares', 'pinned copies share')} a stream with the kernels, so that they "
+        f"cannot overlap: {duration(copies.exposed_ns)} of copying comes on top of them",
         copies.evidence(turns=turns, hidden_fraction=round(hidden, 4), kernels_between_ns=kernels_ns),
         (round(HALF * most), most),
         (

@@ -38,6 +38,7 @@ from boundby.rules.builtin._telling import (
     files_opened,
     fold,
     gpu_works_ns,
+    host,
     is_annotated,
     is_early,
     known,
@@ -134,7 +135,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
         yield match(
             context,
             place,
-            f"{by_name}the host {does}{while_idle(context)}{where_and_when(context, place)}"
+            f"{by_name}{host(context, place)} {does}{while_idle(context)}{where_and_when(context, place)}"
             f"{_mostly(hot, inside, spots)}{core}",
             does,
             evidence={},
@@ -303,7 +304,7 @@ def _host_phase(context: RuleContext) -> Iterator[Match]:
         yield match(
             context,
             place,
-            f"the host {does}{_where(phase, slept)}{where_and_when(context, place)}, and the GPU has no work "
+            f"{host(context, place)} {does}{_where(phase, slept)}{where_and_when(context, place)}, and the GPU has no work "
             f"({percent(share_of_window(context, place))} of the window)",
             does,
             evidence={key: value for key, value in facts.items() if value},
@@ -478,9 +479,9 @@ def _external_pace(context: RuleContext) -> Iterator[Match]:
     yield Match(
         region=ROOT if region is None else region,
         title=f"work arrives every {duration(pace.period_ns)} ({count(pace.periods)} times{where}; thread "
-        f"{thread.name or thread.tid} wakes for it). The GPU works {duration(pace.gpu_ns)} of that time. The busiest "
-        f"thread, {busiest.name or busiest.tid}, works {duration(pace.host_ns)} of it; the bar shows only what of "
-        "this the GPU waits for. A faster program would only wait longer",
+        f"{thread.name or thread.tid} wakes for it). In that time the GPU works {duration(pace.gpu_ns)}, and the "
+        f"busiest thread, {busiest.name or busiest.tid}, {duration(pace.host_ns)}; the bar shows only the part that the "
+        "GPU waits for. A faster program would only wait longer",
         evidence={
             "period_ns": pace.period_ns,
             "periods": pace.periods,
@@ -490,8 +491,8 @@ def _external_pace(context: RuleContext) -> Iterator[Match]:
         },
         saving_ns=None,
         advice=(
-            "Use a faster source (a camera with more frames a second, a timer, a sender), or several, for more "
-            "throughput. For lower latency, look at one period alone, from the arrival to the end of its GPU work",
+            "Use a faster source, or several, for more throughput. For lower latency, look at one period alone, from "
+            "the arrival to the end of its GPU work",
         ),
         examples=(Example(pace.low_ns, pace.high_ns - pace.low_ns, "from the first arrival to the last"),),
         severity="low",

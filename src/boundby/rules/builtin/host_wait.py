@@ -29,7 +29,7 @@ from boundby.model.scale import HALF, NOTABLE
 from boundby.model.units import duration, duration_range, percent, size
 from boundby.model.units import place as place_of
 from boundby.rules.builtin._operations import ENOUGH
-from boundby.rules.builtin._telling import fold, match, mostly_in, neighbours, where_and_when, while_idle
+from boundby.rules.builtin._telling import fold, host, match, mostly_in, neighbours, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule
 from boundby.trace.stacks import StackSource
 from boundby.trace.vocabulary.os import MESSAGES, MessageKind, message_kind
@@ -49,7 +49,7 @@ ADVICE = {
     "lock": "Hold the lock for less, or split what it guards: another thread holds it; a logging handler, an allocator "
     "and a queue are the usual ones",
     "condition": "Let the other thread or the queue run ahead (a deeper queue, more producers): the launching thread "
-    "waits for it to hand something over",
+    "waits until the other one hands something over",
     "file": "Read and write files in another thread, buffer them, or write less often: the launching thread does it",
     "network": "Prefetch, batch requests, or do them in another thread: the launching thread waits for the network",
     "sleep": ON_PURPOSE,
@@ -155,7 +155,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         yield match(
             context,
             place,
-            f"the host {wait.does}{while_idle(context)}{wait.for_whom}{where_and_when(context, place)}",
+            f"{host(context, place)} {wait.does}{while_idle(context)}{wait.for_whom}{where_and_when(context, place)}",
             wait.does,
             evidence=evidence,
             advice=(_advice(context, place, wait, doing),),
