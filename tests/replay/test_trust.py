@@ -181,4 +181,7 @@ def test_migrations_make_a_replay_unreliable_by_their_time() -> None:
     launch(program, 0, 8, 200)
     program.migration(3_000 * US, 3_001 * US)
     launch(program, 3_100, 3_110, 3_300)
-    assert predictor_of(program).unreliable == "the trace shows page migrations, but not which code waits for each"
+    assert (
+        predictor_of(program).unreliable
+        == "managed memory moves between host and GPU, and the trace does not show which code waits for it"
+    )

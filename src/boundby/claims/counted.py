@@ -258,7 +258,7 @@ A_TENTH_OFF = 1 / (1 - NOTABLE)  # times as fast
 # A third more work in each saves a quarter of the launches, twice as much half of them.
 BATCH_LEAST, BATCH_MOST = QUARTER, HALF
 WORTH_BUYING = 1 + QUARTER  # times the peaks of the GPU in use
-LONGEST_NAME = COLUMN  # characters: a longer kernel is named in the reason alone
+LONGEST_NAME = COLUMN  # characters: a longer kernel is named by the command alone
 MATRIX_SHARE = SMALL  # of kernel time: less is no model whose precision could be lowered
 _HALF = (KernelKind.MATMUL_TENSOR, KernelKind.ATTENTION)
 _PRECISION = {KernelKind.MATMUL_FP32: "fp32", KernelKind.MATMUL_TF32: "tf32", KernelKind.MATMUL_TENSOR: "bf16"}
@@ -313,8 +313,8 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
         of_window = percent_range(*(ns / subject.window_ns for ns in tenth))
         share += f" (each {percent(NOTABLE)} off it saves {saved}, {of_window} of the window)"
     took = duration(int(work.duration_ns[chosen].sum()))
-    who = "it" if len(name) <= LONGEST_NAME else name  # the title has a short one
-    because = f"{who} takes {took}, {share}, in {shape(context, chosen)}{seen}{_beside_others(subject)}"
+    # The title has a short name, and the command a long one.
+    because = f"it takes {took}, {share}, in {shape(context, chosen)}{seen}{_beside_others(subject)}"
     # A plus would join two scenarios; and a scenario makes it faster on other GPUs, too.
     is_asked = "+" not in name and len(chosen) == int(alike.sum())
     asked = f"kernel:{name}={KERNEL_MOST:g}" if is_asked else ""

@@ -148,7 +148,7 @@ def _mend(subject: Subject, end: ProgramEnd) -> FirstResponse:
     return FirstResponse(
         "unknown.error",
         f"Give the program {file}, and record again" if file else "Mend the error that it printed, and record again",
-        because=f"what it did without {file or 'what failed'} may not be what it is meant to do",
+        because=f"what it did without {'the file' if file else 'what failed'} may not be what it is meant to do",
         needs="another run",
         caution="the program is meant to go on without it",
         command=command,
@@ -333,12 +333,14 @@ def _harmless_waits(subject: Subject) -> Iterator[str]:
         if link.untold_ns:
             take = "takes" if link.untold == 1 else "take"
             held += f". {link.untold:,} more, for copies or before memory is freed, {take} {duration(link.untold_ns)}"
+        waits = "these waits" if link.waits + link.untold > 1 else "this wait"
+        alone = f"Removing {waits} alone saves nothing"
         if not chain.links and sum(saved) >= 2 * subject.context.least_ns:  # copies hold the host instead
             elsewhere = "the program would wait elsewhere instead, as in copies"
-            yield f"{held}. Removing these waits alone saves nothing: {elsewhere}"
+            yield f"{held}. {alone}: {elsewhere}"
             break
         meanwhile = "" if subject.part.time["sync"] >= subject.context.least_ns else ": the GPU works meanwhile"
-        yield f"{held}. Removing these waits alone saves nothing{meanwhile}"
+        yield f"{held}. {alone}{meanwhile}"
 
 
 def _mistimed(subject: Subject) -> Iterator[str]:
@@ -576,7 +578,6 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
         yield FirstResponse(
             "unknown.span",
             "Analyse only the span that holds the work",
-            because="no GPU work is on record for most of this window",
             needs="nothing",
             caution="the gap itself is the question",
             command=command,

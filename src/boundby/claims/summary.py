@@ -582,7 +582,7 @@ def _stretched(device: DeviceTimeline, knows_host: bool) -> str | None:
     few, share = min(late, len(starts) - late), percent(gap_ns / (device.high_ns - device.low_ns))
     side = "after the first" if 2 * late > len(starts) else "before the last"
     where = f"{side} {f'{few:,} ' if few > 1 else ''}of {plural(len(starts), 'operation')}"
-    return f"for {share} of the window, {where}, no GPU work is on record. All the other work lies in {span}"
+    return f"{where}, no GPU work is on record for {share} of the window. All the other work lies in {span}"
 
 
 def span_of_work(device: DeviceTimeline) -> str | None:

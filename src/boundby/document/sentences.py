@@ -83,7 +83,7 @@ WAITS_FOR = {
     "ranks": WaitsFor("waiting for other ranks", "mostly for other ranks", "other ranks", "waiting for other ranks"),
     "pages": WaitsFor("bound by page migration", "mostly page faults", "page faults", "page migration"),
     "source": WaitsFor("paced by its source", "mostly for its source", "its source"),
-    "fills": WaitsFor("bound by filling memory", "mostly fills", "fills"),
+    "fills": WaitsFor("bound by filling memory", "mostly filling memory", "fills"),
 }
 
 

@@ -186,8 +186,8 @@ class ShownAccount(Struct, frozen=True):
         return segments(self.time, fold_below=FOLD_BELOW)
 
     def named(self, part: Segment) -> str:
-        """What a part of its bar is called: ``blocked (mostly for input)``; ``copy (mostly fills)``, whatever it is
-        bound by, where that takes long enough to matter; ``cause not recorded``, where all of the GPU's work is."""
+        """What a part of its bar is called: ``blocked (mostly for input)``; ``copy (mostly filling memory)``, whatever
+        it is bound by, where that takes long enough; ``cause not recorded``, where all of the GPU's work is."""
         if part.cause == "unattributed" and self.device is not None and not sentences.lacks_records(self.device):
             return f"cause {part.label}"
         waits = sentences.WAITS_FOR.get(self.verdict.waits_for) if part.cause == self.verdict.bound else None

@@ -42,8 +42,8 @@ _MENDS = tuple(
     for said, title, code in (
         (
             r"No module named '?(\w+)",
-            "Install the package with {} into the Python that runs the program",
-            "pip install {}  # or the package that holds it; if the module is yours: export PYTHONPATH=ITS_FOLDER",
+            "Install the package that holds {}, for the Python that runs the program",
+            "pip install {}  # if the module is yours: export PYTHONPATH=ITS_FOLDER",
         ),
         (
             r"cannot import name|undefined symbol|symbol lookup error",
@@ -233,7 +233,6 @@ def _not_recorded(because: str, remedy: str, command: str = "boundby doctor") ->
 
 
 def _inside_driver(seen: _Clues, trace: Trace) -> NoGpuWork:
-    calls = plural(seen.times, "OS call")
     response = FirstResponse(
         "no_gpu_work.inside_driver",
         "Find the CUDA call that does not return",
@@ -244,9 +243,8 @@ def _inside_driver(seen: _Clues, trace: Trace) -> NoGpuWork:
         code="gdb -p PID -ex bt -ex detach  # run it again; type this when it hangs",
         is_search=True,
     )
-    because = (
-        f"for the last {duration(seen.inside_ns)} the main thread has not left libcuda (by the backtraces of {calls})"
-    )
+    seen_by = f"as the backtraces of {plural(seen.times, 'OS call')} show"
+    because = f"for the last {duration(seen.inside_ns)} the main thread has not left libcuda, {seen_by}"
     return NoGpuWork("inside_driver", because, response=response)
 
 

@@ -866,7 +866,9 @@ class Predictor:
             faulted_ns, of_kernels_ns = self._faulted_ns(device, moved)
             if faulted_ns > NOTABLE * length_ns:
                 if of_kernels_ns < NOTABLE * length_ns:
-                    return "the trace shows page migrations, but not which code waits for each"
+                    return (
+                        "managed memory moves between host and GPU, and the trace does not show which code waits for it"
+                    )
                 is_all = of_kernels_ns >= (1 - HARDLY) * length_ns
                 most = "perhaps all" if is_all else f"at most {percent(of_kernels_ns / length_ns)}"
                 return f"the trace does not show how long kernels wait for pages of managed memory: {most} of the time"

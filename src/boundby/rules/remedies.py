@@ -71,10 +71,10 @@ class Remedy(Struct, frozen=True, kw_only=True):
         return not self.kinds or bool({*self.kinds} & {*program.keys})
 
     def saves(self, time: str) -> str:
-        """``saves 1.10-1.30 s``, of a search what it may lead to, or who saves it, if not this run."""
+        """``saves 1.10-1.30 s``, or who saves it, if not this run."""
         if self.elsewhere:
             return Template(self.elsewhere).substitute(time=time)
-        return f"{'to gain:' if self.is_search else 'saves'} {time}"
+        return f"saves {time}"
 
     def words(self, facts: Mapping[str, object]) -> str:
         """The title, of what the rule found."""
@@ -637,7 +637,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cpu",
         id="start-once",
-        title="Look at the rest of the run",
+        title="Look at the run after its one-time start",
         do={"any": "boundby analyze $report $rest"},
         text="What comes before most of the kernels is paid once: a longer run, or one process for many jobs, does not "
         "pay it again.",

@@ -304,8 +304,8 @@ def _host_phase(context: RuleContext) -> Iterator[Match]:
         yield match(
             context,
             place,
-            f"{host(context, place)} {does}{_where(phase, slept)}{where_and_when(context, place)}, and the GPU has no work "
-            f"({percent(share_of_window(context, place))} of the window)",
+            f"{host(context, place)} {does}{_where(phase, slept)}{where_and_when(context, place)}, and the GPU has "
+            f"no work ({percent(share_of_window(context, place))} of the window)",
             does,
             evidence={key: value for key, value in facts.items() if value},
             advice=_phase_advice(context, place, phase),
@@ -480,8 +480,8 @@ def _external_pace(context: RuleContext) -> Iterator[Match]:
         region=ROOT if region is None else region,
         title=f"work arrives every {duration(pace.period_ns)} ({count(pace.periods)} times{where}; thread "
         f"{thread.name or thread.tid} wakes for it). In that time the GPU works {duration(pace.gpu_ns)}, and the "
-        f"busiest thread, {busiest.name or busiest.tid}, {duration(pace.host_ns)}; the bar shows only the part that the "
-        "GPU waits for. A faster program would only wait longer",
+        f"busiest thread, {busiest.name or busiest.tid}, {duration(pace.host_ns)}; the bar shows only the part that "
+        "the GPU waits for. A faster program would only wait longer",
         evidence={
             "period_ns": pace.period_ns,
             "periods": pace.periods,

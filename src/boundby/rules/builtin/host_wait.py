@@ -247,8 +247,8 @@ def _advice_on_messages(context: RuleContext, place: Place, wait: _Wait, doing: 
         return _message_advice(of, doing)
     if wait.is_barrier:
         return (
-            "Record all ranks to see which one comes late, and why. Balance the work, or do without the barrier: it "
-            "sends nothing"
+            "Record all ranks to see which one comes late, and why. Balance the work, or drop the barrier where the "
+            "order does not matter: a barrier moves no data"
         )
     return _sender_advice(context, wait.sends) if wait.sends else _overlap_advice(context, place, of)
 

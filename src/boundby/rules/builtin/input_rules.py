@@ -122,7 +122,7 @@ def _beside_advice(context: RuleContext, place: Place) -> str:
     does = f"now the program's own thread does it{f', mostly in {hot}' if hot else ''}"
     if workers_now := loader_processes(context):
         into = f"Move this work into the {plural(workers_now, 'worker')} of the DataLoader"
-        return f"{'Begin it earlier, beside other work' if place.times == 1 else into}: {does}"
+        return f"{'Do it in a thread of its own, beside other work' if place.times == 1 else into}: {does}"
     buffer = (
         "Let another thread fill the next pinned buffer" if context.timeline.devices else "Let another thread do it"
     )

@@ -161,7 +161,7 @@ _SCALED = Template(
 
 def _autocast(context: RuleContext, half: str) -> str:
     """For a forward pass and, of a program that trains, its loss."""
-    loss = "  # and the loss" if is_training(context) else ""
+    loss = "  # and the loss, where there is one" if is_training(context) else ""
     return f'with torch.autocast("cuda", dtype=torch.{half}):\n    y = model(x){loss}'
 
 
