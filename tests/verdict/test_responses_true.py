@@ -157,6 +157,20 @@ def test_no_queue_is_long_enough_for_workers_that_never_rest(monkeypatch: pytest
         assert (counted._prefetch(subject(starved)) is not None) is applies
 
 
+@pytest.mark.parametrize(("bound", "most"), [("host_blocked", 5 * MS), ("cpu", 9 * MS)])
+def test_a_deeper_queue_saves_no_more_than_the_verdict_that_it_is_for(
+    monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    monkeypatch.setattr(Subject, "what_if", lambda *_: "")
+    of = subject()
+    predicted = SimpleNamespace(scenario="input_free", device=-1, saving_ns=(2 * MS, 9 * MS))
+    part = SimpleNamespace(verdict=SimpleNamespace(bound=bound, saving_range_ns=(0, 5 * MS)))
+    context = SimpleNamespace(program=of.context.program, what_if=(predicted,))
+    told = counted._prefetch(replace(of, predictor=object(), part=part, context=context))
+    assert told is not None
+    assert told.saving_ns == (0, most)
+
+
 def test_a_program_that_warms_up_is_not_told_to() -> None:
     warm = finding("lazy-initialization", "init.after-warm-up", warm_up_of_window_fraction=0.9)
     told = counted._after_warm_up(subject(warm))
@@ -191,6 +205,17 @@ def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPa
     assert (
         f"{told}. 2 more, for copies or before memory is freed, take 7.00 ms." in note
     )  # as tables of calls, which count these as well, can be checked against it
+
+
+@pytest.mark.parametrize(("sync", "end"), [(0, " nothing: the GPU works meanwhile"), (2 * MS, " nothing")])
+def test_the_gpu_works_meanwhile_only_where_it_does_not_idle_for_waits(
+    monkeypatch: pytest.MonkeyPatch, sync: int, end: str
+) -> None:
+    chain = WaitChain((), 0, (Link("cudaStreamSynchronize", 1, 50 * MS, 0),))
+    monkeypatch.setattr(first_responses, "wait_chain", lambda _: chain)
+    context = SimpleNamespace(least_ns=MS, saving=lambda _: None, timeline=SimpleNamespace(devices=(0,)))
+    (note,) = first_responses._harmless_waits(replace(subject(sync=sync), context=context))
+    assert note.endswith(f". Removing this wait alone saves{end}")
 
 
 @pytest.mark.parametrize(("each", "told"), [(6, "(1.00 ms); the GPU takes 6.00 ms for it"), (2, None)])
