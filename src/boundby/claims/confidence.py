@@ -24,7 +24,7 @@ from boundby.claims.bound import (
 from boundby.claims.doubt import saving_range
 from boundby.claims.limits import NOTABLE_UNSEEN
 from boundby.model.causes import BUSY_CAUSES, NOUN, REMOVABLE, SHORT_LABEL, Cause
-from boundby.model.scale import NOTABLE, QUARTER, SMALL
+from boundby.model.scale import NEGLIGIBLE, NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent, plural
 from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
 from boundby.replay.trust import level, summed, uncertainty
@@ -77,8 +77,7 @@ def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) 
         if not doubt.steps and open_ns >= matters_ns > 0:
             yield replace(doubt, steps=1)
     if lead_ns < 0:
-        sentence = f"what is not on record could mean that removing {NOUN[rival.key]} saves more"
-        yield uncertainty("turned", steps=2, where=(rival.key,), sentence=sentence)
+        yield uncertainty("turned", steps=2, where=(rival.key,), sentence=_turning(case, rival.key))
     elif close := [
         each.key
         for each in rivals
@@ -86,6 +85,15 @@ def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) 
     ]:
         either = " or ".join(NOUN[key] for key in close)
         yield uncertainty("close", steps=1, where=close, sentence=f"removing {either} may save nearly as much")
+
+
+def _turning(case: BoundCase, key: str) -> str:
+    """How a cause may save more than the named one; one that the account hardly shows may lie in what it does not
+    know."""
+    is_unseen = case.share(Cause[key.upper()]) < NEGLIGIBLE <= case.share(Cause.UNATTRIBUTED)
+    if is_unseen:
+        return f"what is not recorded may be {NOUN[key]}, and removing that may save more"
+    return f"what is not on record could mean that removing {NOUN[key]} saves more"
 
 
 class _Rival(Struct, frozen=True):

@@ -317,7 +317,7 @@ def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
     """Where no prediction can be trusted, since it hangs on delays that nothing explains: both ends."""
     low, high = (ns / window_ns for ns in saving_ns)
     bounds = units.percent_range(low, high) if low >= WORTH_NAMING else f"up to {units.percent(high)}"
-    return f"Removing {NOUN[main]} would save {bounds} of the time; the trace does not show how much."
+    return f"How much removing {NOUN[main]} would save, the trace does not show: {bounds} of the time."
 
 
 NO_FIRST = First((), "", "")
@@ -699,9 +699,9 @@ def instants_count_from(report: Report) -> str:
     two are the same to a reader."""
     if not report.devices:
         return ""
-    longest, _, run_ns = _on_record(report)
+    longest = _on_record(report)[0]
     begins_ns = longest.window.start_ns + longest.clock_shift_ns - longest.startup_ns
-    if begins_ns < WORTH_NAMING * run_ns:
+    if begins_ns < WORTH_NAMING * longest.window_ns:
         return ""
     first = units.duration(begins_ns)
     return f"instants (--window) count from the start of the recording, {first} before its first event"

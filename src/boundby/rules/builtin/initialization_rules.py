@@ -62,7 +62,7 @@ _MODEL_BYTES = 50_000_000
 # What the remedy is called where the cause of the late start is known.
 _KEEP = "Make the context once for several jobs, and for one GPU"
 _ON_GPU = "Build the model on the GPU"
-_SLOW = "Try to shorten the start before the analysed part, with one GPU visible and code loaded when needed"
+_SLOW = "Try to shorten the start first, since it takes longer than the part that the verdict is about"
 
 
 class _Covering(Struct, frozen=True):
@@ -465,20 +465,32 @@ def _done_by(context: RuleContext, rows: Rows) -> str:
 
 def _title(context: RuleContext, part: _FirstCalls) -> str:
     summed = f", summed over {part.processes} processes" if part.processes > 1 else ""
-    named = ", ".join(context.named_calls(part.rows, 2))
+    named, in_bar = ", ".join(context.named_calls(part.rows, 2)), _in_bar(context, part)
+    shown = f"; {in_bar}" if in_bar else ""
     is_single = len(part.rows) == 1
     calls = "1 call" if is_single else f"{count(len(part.rows))} calls"
     if not len(part.pieces):
         if is_single:
             name = named.partition(" x ")[2].partition(" ")[0]
-            return f"1 {name} {_done_by(context, part.rows)} for {duration(part.total_ns)}{summed}"
-        return f"{calls} that {_done_by(context, part.rows)} take {duration(part.total_ns)}{summed} ({named})"
-    who = f"{' and '.join(part.libraries)} {'starts' if len(part.libraries) == 1 else 'start'}"
+            return f"1 {name} {_done_by(context, part.rows)} for {duration(part.total_ns)}{summed}{shown}"
+        return f"{calls} that {_done_by(context, part.rows)} take {duration(part.total_ns)}{summed} ({named}{shown})"
+    libraries = f"{' and '.join(part.libraries)} {'starts' if len(part.libraries) == 1 else 'start'}"
+    who = libraries if part.libraries else "GPU libraries start"
     spent = f", {duration(part.calls_ns)} in {calls} ({named})" if len(part.rows) else ""
     return (
-        f"{who if part.libraries else 'GPU libraries start'} and code loads for {duration(part.total_ns)}, once{summed}"
+        f"{who} and code loads for {duration(part.total_ns)}, once{summed}{f' ({in_bar})' if in_bar else ''}"
         f": {duration(part.pieces_ns)} of host time in the libraries{spent}"
     )
+
+
+def _in_bar(context: RuleContext, part: _FirstCalls) -> str:
+    """How much of the calls' time the bar shows, where that is the smaller part: the GPU works meanwhile, or what it
+    does is not on record. Several processes or GPUs take their time side by side."""
+    shown_ns = context.time_ns(Cause.INIT)
+    is_side_by_side = part.processes > 1 or len(context.timeline.devices) > 1
+    if is_side_by_side or shown_ns >= HALF * part.total_ns or part.total_ns - shown_ns <= MARGIN * context.window_ns:
+        return ""
+    return f"the bar shows {duration(shown_ns) if shown_ns else 'none'} of it"
 
 
 def _saving(context: RuleContext, part: _FirstCalls) -> SavingNs:
