@@ -37,9 +37,7 @@ KINDS = {
     "ranks": OpenKind(
         "other ranks may gain as much, so that their messages come sooner", "capture the other ranks, too: boundby job"
     ),
-    "shared": OpenKind(
-        "some launched work starts late, perhaps because of another process, and such delays may change", _ALONE
-    ),
+    "shared": OpenKind("some launched work starts late for a reason that is not on record", _ALONE),
     "contradictions": OpenKind("the times deny some dependencies: as many others may be unknown", _EVENTS),
     "lost-work": OpenKind("launches are on record whose work is not", _AGAIN),
     "lost-calls": OpenKind("CUDA calls are missing from the record", _AGAIN),
