@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,23 @@ def test_a_remark_behind_code_is_not_torn() -> None:
     code = "DataLoader(dataset, num_workers=8, persistent_workers=True)  # now 2"
     lines = [line.plain.strip() for line in Face(64, None, True).verbatim(code, 4)]
     assert lines == [code.partition("  #")[0], "# now 2"]
+
+
+def test_a_command_on_several_lines_can_be_copied() -> None:
+    """Below its remark, behind backslashes, and torn at none of its quoted words."""
+    code = "ncu --set full --kernel-name 'regex:a kernel of <float, 4>' --launch-count 3 ./heat 8  # from its folder"
+    remark, *lines = [line.plain for line in Face(40, None, True).verbatim(code, 2)]
+    assert remark.strip() == "# from its folder"
+    assert len(lines) > 2
+    assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(code, comments=True)
+
+
+def test_a_long_remark_has_its_mark_on_every_line() -> None:
+    code = "MPI_Waitall(...);  // after the work of the GPU that does not need the messages"
+    first, *lines = [line.plain.strip() for line in Face(40, None, True).verbatim(code, 2)]
+    assert first == "MPI_Waitall(...);"
+    assert all(line.startswith("// ") for line in lines)
+    assert " ".join(line.removeprefix("// ") for line in lines) == code.partition("// ")[2]
 
 
 def test_without_ranges_it_says_so() -> None:

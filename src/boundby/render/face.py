@@ -19,6 +19,7 @@ from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.late import expression
 from boundby.model.scale import COLUMN, NARROW
+from boundby.render import shown_code
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +73,7 @@ class Face(Struct, frozen=True):
         for part in parts:
             if isinstance(part, Text):
                 text.append_text(part)
+                text.overflow = part.overflow or text.overflow
             elif isinstance(part, tuple):
                 text.append(self.safe(part[0]), part[1])
             else:
@@ -140,18 +142,10 @@ class Face(Struct, frozen=True):
         return lines
 
     def verbatim(self, text: str, indent: int, style: str = "") -> list[Text]:
-        """Code as it stands, spaces and all; what does not fit goes on below, further in."""
-        text, room = self.safe(text), max(self.width - indent, NARROW)
-        inner = len(text) - len(text.lstrip())
-        lines: list[Text] = []
-        while cell_len(text) > room:
-            kept = set_cell_size(text, room)
-            remark = max(kept.rfind("  # "), kept.rfind("  // "))
-            head, tail = (kept[:remark], kept[remark:]) if remark > inner else kept.rpartition(" ")[::2]
-            kept = head if head.strip() and tail else kept.rstrip() or kept
-            lines.append(self.line(" " * indent, (kept, style)))
-            text = " " * min(inner + 4, room // 2) + text[len(kept) :].lstrip()
-        return [*lines, self.line(" " * indent, (text, style))]
+        """Code as it stands, spaces and all; what does not fit goes on below, so that it can be copied. A word of a
+        command that no line has room for is not cut."""
+        lines = shown_code.lines(self.safe(text), max(self.width - indent, NARROW))
+        return [Text.assemble(" " * indent, (line, style), no_wrap=True, overflow="ignore") for line in lines]
 
     def within(self, text: str, most: int, style: str = "") -> list[Text]:
         """Prose on at most so many lines: the last sentences are left out, and one that alone is too long is seen to be
@@ -205,10 +199,12 @@ class Face(Struct, frozen=True):
         return _joined(columns, (self.safe(text) if isinstance(text, str) else text for text in texts))
 
     def text(self, sections: Iterable[Sequence[Text]]) -> str:
-        """Sections as the stream gets them, a blank line between any two, cut at the width; empty ones are left out."""
+        """Sections as the stream gets them, a blank line between any two, cut at the width unless it is code;
+        empty ones are left out."""
         lines = [line for section in sections if section for line in (*section, Text())][:-1]
         for line in lines:
-            line.truncate(self.width, overflow="crop")
+            if line.overflow != "ignore":
+                line.truncate(self.width, overflow="crop")
             if not self.color:  # colour may end in a painted space
                 line.rstrip()
         if not self.color:

@@ -404,6 +404,15 @@ def _last(report: Report, face: Face, above: Sequence[Sequence[Text]]) -> list[T
     texts += [f"! {clean(item.message).rstrip('.')}." for item in lost[:1]]
     topic = next((sentences.topic(device.verdict) for device in report.devices), "")
     teach = f"; boundby explain {topic}" if topic else ""
-    more, holds = f"More: {sentences.command(report, '--full')}", " (all findings, what-if, glossary)"
-    texts.append(next((text for text in (f"{more}{holds}{teach}", f"{more}{teach}") if len(text) <= face.width), more))
-    return [line for text in texts for line in face.whole(text, 1, style=DIM)]
+    lines = [line for text in texts for line in face.whole(text, 1, style=DIM)]
+    return [*lines, *_more(sentences.command(report, "--full"), teach, face)]
+
+
+def _more(command: str, teach: str, face: Face) -> list[Text]:
+    """``More: boundby analyze run.sqlite --full``, with as much beside it as the line holds."""
+    more = f"More: {command}"
+    if len(more) > face.width:
+        lines = face.verbatim(command, len("More: "), DIM)
+        return [face.line(("More: ", DIM), lines[0][len("More: ") :]), *lines[1:]]
+    texts = (f"{more} (all findings, what-if, glossary){teach}", f"{more}{teach}")
+    return [face.line((next((text for text in texts if len(text) <= face.width), more), DIM))]
