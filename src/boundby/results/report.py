@@ -493,7 +493,7 @@ class FirstResponse(Struct, frozen=True):
         tuple[int, int] | None,
         "Estimated saving, [low, high] in nanoseconds; null where no number can be told. Of init.warm-up,"
         " init.keep-compiled, init.runtime-start, cpu.start-once and gpu_copy.pinned-for-reuse: what another run saves;"
-        " this one is no shorter.",
+        " this one is no shorter. Of cpu.overlap-next-step: what each later step saves.",
     ] = None
     because: Annotated[str, "What here speaks for it, or why there is no number."] = ""
     action: Annotated[str, "The next step as code or a command, where the trace tells enough for one."] = ""

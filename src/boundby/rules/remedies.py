@@ -141,6 +141,16 @@ _AN_EVENT = {
     "cpp": "ready.wait(lock, [&] { return is_ready; });  // std::condition_variable, in place of sleep",
     "python": "ready.wait()  # threading.Event, in place of time.sleep",
 }
+_AHEAD = {
+    "torch": "pool = concurrent.futures.ThreadPoolExecutor(1)  # a process pool if prepare is pure Python\n"
+    "ahead = pool.submit(prepare, step + 1)  # while the GPU computes this step",
+    "python": "pool = concurrent.futures.ThreadPoolExecutor(1)  # a process pool if prepare is pure Python\n"
+    "ahead = pool.submit(prepare, step + 1)  # while the GPU computes this step",
+    "julia": "ahead = Threads.@spawn prepare(step + 1)  # while the GPU computes this step",
+    "cpp": "auto ahead = std::async(std::launch::async, prepare, step + 1);  // beside the GPU",
+    "openmp": "#pragma omp target teams loop nowait  // the host goes on while it runs",
+    "directives": "#pragma acc parallel loop async(1)  // the host goes on while it runs",
+}
 _FIND_SLEEP = {"any": "grep -rnwE 'u?sleep|nanosleep|sleep_for|sleep_until' .  # in the source of the program"}
 _POOL = "rmm.reinitialize(pool_allocator=True)"
 
@@ -618,21 +628,19 @@ TABLE: tuple[Remedy, ...] = (
         id="overlap",
         title="Overlap host code with the GPU's work",
         rules=("host-phase",),
-        do={
-            "torch": "pool = concurrent.futures.ThreadPoolExecutor(1)  # pure Python: ProcessPoolExecutor(1)\n"
-            "ahead = pool.submit(prepare, step + 1)  # while the GPU computes this step",
-            "python": "pool = concurrent.futures.ThreadPoolExecutor(1)  # pure Python: ProcessPoolExecutor(1)\n"
-            "ahead = pool.submit(prepare, step + 1)  # while the GPU computes this step",
-            "julia": "ahead = Threads.@spawn prepare(step + 1)  # while the GPU computes this step",
-            "cpp": "auto ahead = std::async(std::launch::async, prepare, step + 1);  // beside the GPU",
-            "openmp": "#pragma omp target teams loop nowait  // the host goes on while it runs",
-            "directives": "#pragma acc parallel loop async(1)  // the host goes on while it runs",
-        },
+        do=_AHEAD,
         text="Prepare step n + 1 in another thread or process while the device computes step n.",
         needs="another core, and work that does not depend on the current step",
         caution="the device has too little to do to hide it behind",
         scenario="cpu_free",
         because="at most the GPU's own busy time can be overlapped",
+    ),
+    Remedy(
+        bound="cpu",
+        id="overlap-next-step",
+        title="Overlap host code with the GPU's work",
+        do=_AHEAD,
+        elsewhere="each later step saves $time",
     ),
     Remedy(
         bound="cpu",
@@ -837,10 +845,9 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="gpu_copy",
         id="pinned-for-reuse",
-        title="Pin the buffers only if a longer run copies them again",
+        title="If a longer run copies the same buffers again, pin them",
         do=_PINNED,
-        elsewhere="nothing to gain in this run, since pinning takes about as long as copying once; each further time "
-        "saves $time",
+        elsewhere="each further time saves $time; this run gains nothing",
     ),
     Remedy(
         bound="gpu_copy",

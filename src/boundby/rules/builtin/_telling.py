@@ -183,14 +183,26 @@ def while_idle(context: RuleContext) -> str:
     return " while the GPU idles" if context.timeline.devices else ""
 
 
+def is_of_one_step(context: RuleContext) -> bool:
+    """Whether one step alone is on record."""
+    step = context.timeline.step_region
+    return step is not None and np.count_nonzero(context.timeline.ownership.regions.of_range == step) == 1
+
+
+def begins_one_step(context: RuleContext, place: Place) -> bool:
+    """Whether a place lies before the GPU's work of the only step: no earlier work is there to hide it behind."""
+    starts_ns = host_pieces(context).start_ns[place.rows]
+    return is_of_one_step(context) and bool((progress_at(context, starts_ns) <= 0).all())
+
+
 def is_early(context: RuleContext, place: Place) -> bool:
     """Whether most of a place's time lies before most of the kernels: what comes there is paid once, at first calls. Of
     one step alone it is not known whether others do the same."""
     if not context.timeline.devices:
         return False
-    pieces, step = host_pieces(context), context.timeline.step_region
-    if step is not None and np.count_nonzero(context.timeline.ownership.regions.of_range == step) == 1:
+    if is_of_one_step(context):
         return False
+    pieces = host_pieces(context)
     if np.count_nonzero(device_work(context).is_kernel) < HABIT:  # of which nothing is early
         return False
     length = pieces.length_ns[place.rows]

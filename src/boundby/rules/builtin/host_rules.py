@@ -34,6 +34,7 @@ from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin._telling import (
     asleep_share,
+    begins_one_step,
     early_advice,
     files_opened,
     fold,
@@ -258,6 +259,10 @@ HOST_WORK = Rule(
 )
 
 
+_NEXT_STEP = "cpu.overlap-next-step"
+_BESIDE = ("cpu.overlap", _NEXT_STEP)
+
+
 class _Phase(Struct, frozen=True):
     """What is on record of what the host does there."""
 
@@ -312,7 +317,7 @@ def _host_phase(context: RuleContext) -> Iterator[Match]:
             removed_least=HALF,
             asleep_fraction=phase.asleep,
             spots=phase.spots,
-            is_beside=remedy == "cpu.overlap",
+            is_beside=remedy in _BESIDE,
         ).advising(
             remedy,
             **known(rest=rest_after(context, place), function=function),
@@ -355,7 +360,7 @@ def _phase_remedy(context: RuleContext, place: Place, phase: _Phase) -> str:
 def _of_code(context: RuleContext, place: Place, spots: Sequence[Hotspot]) -> str:
     """What to do about a phase of code that computes."""
     if not spots or spots[0].symbol == PYTHON_CODE or gpu_works_ns(context) >= HALF * place.total_ns:
-        return "cpu.overlap"  # else the GPU works for too little of it to hide it
+        return _NEXT_STEP if begins_one_step(context, place) else "cpu.overlap"  # else the GPU hides too little of it
     if not mostly_in(spots):
         return "cpu.cheaper-code"
     return "cpu.print-less" if verbose(context, spots) else "cpu.vectorise"
@@ -393,7 +398,7 @@ def _change(context: RuleContext, place: Place, phase: _Phase) -> str:
         return _starting_advice(context, place, phase.started)
     if not (phase.is_known or phase.files):
         return unseen_advice(context)
-    if _phase_remedy(context, place, phase) == "cpu.overlap":
+    if _phase_remedy(context, place, phase) in _BESIDE:
         return "Run it while the GPU works (in a thread or a process, or prepared early), less often, or on the GPU"
     most_ns = gpu_works_ns(context)
     overlap = (

@@ -166,8 +166,8 @@ def _larger_chunks(context: RuleContext, found: Chunks, larger: int) -> str:
     worth, all_of_them = worth_a_call(context, found), found.bytes_each * len(found.kernels)
     if all_of_them < worth:
         return (
-            f"Copy each array in one piece ({size(all_of_them)}). That is still small: only from {size(worth)} on does "
-            "a copy take several times as long as its call"
+            f"Copy each array in one piece ({size(all_of_them)}). That gains a little; arrays of {size(worth)} or more "
+            "gain the most, because a copy then takes several times as long as its call"
         )
     return (
         f"Make chunks larger, so that a copy or kernel runs several times as long as its call: here "
@@ -265,9 +265,9 @@ def _graphs(context: RuleContext) -> Iterator[Match]:
 
 
 def _graph_advice(context: RuleContext, repeating: LaunchSet, *, communicates: bool) -> tuple[str, ...]:
-    pace = f"a kernel now takes {duration(round(repeating.median_ns))}"
+    pace = f"a kernel now runs for {duration(round(repeating.median_ns))}"
     if repeating.between_ns is not None:
-        pace += f", and {duration(repeating.between_ns)} of host time"
+        pace += f" and costs the host {duration(repeating.between_ns)}"
         if repeating.median_ns > repeating.between_ns:
             pace += ", so that a graph gains little"
     small = repeating.small_share or 0.0

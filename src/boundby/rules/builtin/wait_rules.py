@@ -342,7 +342,7 @@ def _explicit(context: RuleContext, group: WaitGroup) -> Words:
     if "Synchronize" in group.key and (words := _after_copies(context, group)) is not None:
         return words
     if group.incidents == 1 and advice == _INSTEAD[-1][1]:
-        advice = "Remove the wait, unless the host needs the result there: it drains the launch queue once"
+        advice = "Remove the wait, unless the host needs the result there: the GPU runs out of work after it"
     return Words(f"{group.key} makes the host wait {group.costs}", (advice,), code=_instead(context, group.key))
 
 
