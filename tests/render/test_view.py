@@ -120,7 +120,7 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
     compute = replace(reports.verdict("gpu_compute", 200_000_000), decided_by="replay")
     item = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=400_000_000, high_ns=900_000_000)
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": item})
-    assert told == "Without kernel time these 1.00 s would be 400-900 ms (-10 to -60 %)."
+    assert told == "Without kernel time these 1.00 s would be 400-900 ms (-60 to -10 %)."
     doubts = (Uncertainty("model", (), 5, 5, 0, "it errs"), Uncertainty("outside", (), 0, 90, 0, "others go on"))
     unsure = replace(item, confidence="low", uncertainties=doubts)
     sure = sentences.confidence(compute, {"gpu_compute": unsure})
@@ -131,7 +131,7 @@ def test_a_number_that_a_change_beside_it_exceeds_is_told_as_its_range() -> None
     launches = replace(reports.verdict("cuda_api", 600_000_000), decided_by="replay")
     item = WhatIf("no_launch_overhead", 400_000_000, 1_000_000_000, low_ns=380_000_000, high_ns=420_000_000)
     told = sentences.outlook(launches, 1_000_000_000, {"cuda_api": item}, claimed_ns=620_000_000)
-    assert told == "Without launch overhead these 1.00 s would be 380-420 ms (-58 to -62 %)."
+    assert told == "Without launch overhead these 1.00 s would be 380-420 ms (-62 to -58 %)."
     told = sentences.outlook(launches, 1_000_000_000, {"cuda_api": item}, claimed_ns=590_000_000)
     assert told == "Without launch overhead these 1.00 s would be 400 ms (-60 %)."
 
@@ -200,7 +200,7 @@ def test_the_header_says_what_is_not_on_record_and_what_instants_count_from() ->
     assert begins not in " ".join(sentences.circumstances(late_report, names_instants=False))
     lacking = replace(around, coverage=replace(device.coverage, unrecorded_ns=device.window_ns // 5))
     told = sentences.window(replace(base, devices=(lacking,)))
-    assert f"(50 %), {units.duration(device.window_ns // 5)} of it not on record; " in told
+    assert f"(50 %), {units.duration(device.window_ns // 5)} of this without records; " in told
     assert "on record (" not in told
 
 

@@ -259,7 +259,7 @@ def test_what_is_lost_is_not_idle(tmp_path: Path) -> None:
     reading = {check.name: check.reading for check in report.devices[0].checklist}
     assert "not on record whether it works" in reading["GPU utilization"]
     assert "of them work may be missing" in reading["Gaps"]
-    assert window(report).endswith("of it not on record")
+    assert window(report).endswith("of this without records")
     assert "launches are on record without their work" in note.title
     assert "idle" not in note.title
 

@@ -474,7 +474,7 @@ def predicted_length(item: WhatIf) -> str:
 
 
 def predicted_change(item: WhatIf) -> str:
-    """``-24 %`` of the window, by a prediction, or ``-6 to -62 %``."""
+    """``-24 %`` of the window, by a prediction, or ``-62 to -6 %``."""
     if not item.is_wide:
         return change(item.saved_ns, item.baseline_ns)
     return _change_of_range(item)
@@ -482,7 +482,7 @@ def predicted_change(item: WhatIf) -> str:
 
 def _change_of_range(item: WhatIf) -> str:
     least, most = (change(ns, item.baseline_ns) for ns in item.saving_ns)
-    return most if least == most else f"{least.removesuffix(' %')} to {most}"
+    return most if least == most else f"{most.removesuffix(' %')} to {least}"  # as the times: the shorter first
 
 
 def unsure_of(verdict: Verdict, left: Left) -> str:
@@ -506,7 +506,7 @@ def _why_open(item: WhatIf | None) -> str:
 
 
 def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None, claimed_ns: int = 0) -> str:
-    """``would be 10.7 s (-6.4 %)``, ``would be 4.3-10.7 s (-6.4 to -62 %)``."""
+    """``would be 10.7 s (-6.4 %)``, ``would be 4.3-10.7 s (-62 to -6.4 %)``."""
     if item is not None and (item.is_wide or claimed_ns > max(saving_ns, 0)):
         return f"would be {units.duration_range(*item.ends_ns)} ({_change_of_range(item)})"
     if saving_ns <= 0:
@@ -712,7 +712,7 @@ _NO_NAME = expression(r"(?:GPU \d+)?")
 
 def gpus(names: Sequence[str]) -> list[str]:
     """``8 x NVIDIA A100``: each name once, with how many there are. A number is no name."""
-    counts = Counter("GPU of unrecorded name" if _NO_NAME.fullmatch(name) else clean(name) for name in names)
+    counts = Counter("GPU (name not recorded)" if _NO_NAME.fullmatch(name) else clean(name) for name in names)
     return [f"{number} x {name}" if number > 1 else name for name, number in counts.items()]
 
 
@@ -726,7 +726,7 @@ def _no_gpus(report: Report) -> str:
     is_unknown = not is_none and (is_unknown or bool(why_not_recorded))
     if why_not_recorded == NO_GPU:
         return NO_GPU
-    return "the GPU's work is not on record" if is_unknown else "no GPU work"
+    return "the GPU's work is not on record" if is_unknown else f"no GPU work{'' if is_none else ' on record'}"
 
 
 def window(report: Report) -> str:
@@ -742,7 +742,7 @@ def window(report: Report) -> str:
         text += f", window {clean(chosen)},"
     outside = _around_window(longest, around, run_ns, is_whole=chosen == "gpu")
     lacks = chosen == "gpu" and lacks_records(longest)
-    lacking = f"{units.duration(longest.coverage.unrecorded_ns)} of it not on record" if lacks else ""
+    lacking = f"{units.duration(longest.coverage.unrecorded_ns)} of this without records" if lacks else ""
     if outside:
         run = units.duration(run_ns) if lacks else f"the {units.duration(run_ns)} on record"
         text = f"analysed {text} of {run} ({_finely(longest.window_ns / run_ns)})"
@@ -960,8 +960,7 @@ def nothing_found(report: Report, *, is_told_above: bool = False, notes: int | N
     where = f" in regions {clean(glob)}" if glob is not None else ""  # others may have some
     rules = units.plural(report.analysis.rules_checked, "check")
     if findings_count or is_told_above:
-        told = "No other finding" if findings_count else "No finding besides First"
-        return f"{told}{where} ({rules}){_notes(notes)}."
+        return f"No other finding{where} ({rules}){_notes(notes)}."
     if notes:
         return f"No finding{where} worth {_least_told(report)} of the time ({rules}){_notes(notes)}."
     return _nothing_at_all(report, where, rules)
@@ -974,7 +973,7 @@ def _nothing_at_all(report: Report, where: str, rules: str) -> str:
     if where:
         return f"No finding{where} ({rules}, of the whole program)."
     if any(device.first_responses for device in report.devices):
-        return f"No finding besides First ({rules})."
+        return f"No other finding ({rules})."
     return f"No finding: none of {rules} knows a change that would save {_least_told(report)} of the time."
 
 

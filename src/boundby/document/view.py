@@ -47,6 +47,7 @@ IN_FULL = 2  # more accounts than this are told together
 MOST_TOPS = RANKING  # names, over all devices
 MAX_ROWS = TABLE  # one screen: beyond it, only an explicit --min-share shows more
 NO_RANGE, INNER = "(no range)", "(inner)"
+ONCE = "once"  # in place of a saving: what a process pays once, and this run does not save
 NOTABLE_EXPOSED = SLIGHT  # of the window, that waits cost beyond what the bar calls sync
 # Where the first instance takes so many times what one of the others does (the median one, no mean of two), and the
 # mean so many times: that is no usual time.
@@ -195,6 +196,12 @@ class ShownAccount(Struct, frozen=True):
             copying_ns = sum(copies.total_ns for copies in self.device.memcpy.values())
             waits = sentences.WAITS_FOR["fills"] if copying_ns < HALF * self.time[part.cause] else None
         return f"{part.label} ({waits.mostly})" if waits else part.label
+
+    @property
+    def is_paid_once(self) -> bool:
+        """Whether initialization bounds it, and all advice on that saves this run nothing."""
+        advice = [one.id for one in self.region.first_responses] if self.region.verdict.bound == "init" else []
+        return bool(advice) and all(map(sentences.saves_elsewhere, advice))
 
     @property
     def has_account(self) -> bool:
@@ -394,11 +401,19 @@ class Row(Struct, frozen=True):
 
     @property
     def saves(self) -> str:
-        """A time; ``not known`` of a region whose cause could be removed; empty where there is nothing to remove."""
+        """A time; ``once``; ``not known`` of a region whose cause could be removed; else empty."""
         if self.is_paced or self.has_no_verdict:
             return ""
+        if self.is_paid_once:
+            return ONCE
         saving_ns, is_of_cause = self.region.max_saving_ns, self.region.verdict.bound in NOUN
         return units.duration(saving_ns) if saving_ns is not None else sentences.UNKNOWN if is_of_cause else ""
+
+    @property
+    def is_paid_once(self) -> bool:
+        """Whether initialization bounds it, and all advice on that saves this run nothing."""
+        advice = [one.id for one in self.region.first_responses] if self.region.verdict.bound == "init" else []
+        return bool(advice) and all(map(sentences.saves_elsewhere, advice))
 
     @property
     def has_account(self) -> bool:
@@ -541,11 +556,10 @@ def most_saved(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     told = ["SAVES UP TO: what one change in the region saves at most."]
-    if any((row.region.max_saving_ns or 0) > (1 + SMALL) * _own_ns(row) > 0 for row in rows):
+    if any((row.region.max_saving_ns or 0) > (1 + SMALL) * _own_ns(row) > 0 for row in rows if not row.is_paid_once):
         told.append("It may exceed the region's own time: later work would start earlier, too.")
-    advice = [one.id for row in rows if row.region.verdict.bound == "init" for one in row.region.first_responses]
-    if advice and all(map(sentences.saves_elsewhere, advice)):
-        told.append("Initialization comes once: this run saves none of it.")
+    if any(row.is_paid_once for row in rows):
+        told.append(f"{ONCE}: a process pays initialization once, and this run saves none of it.")
     return " ".join(told)
 
 
