@@ -198,12 +198,6 @@ class ShownAccount(Struct, frozen=True):
         return f"{part.label} ({waits.mostly})" if waits else part.label
 
     @property
-    def is_paid_once(self) -> bool:
-        """Whether initialization bounds it, and all advice on that saves this run nothing."""
-        advice = [one.id for one in self.region.first_responses] if self.region.verdict.bound == "init" else []
-        return bool(advice) and all(map(sentences.saves_elsewhere, advice))
-
-    @property
     def has_account(self) -> bool:
         """Whether anything is known of its time."""
         return is_known(self.time)
