@@ -79,7 +79,7 @@ def test_an_unknown_rule_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
             "no dominant cause",
             "cannot tell",
             "not recorded",
-            "launched, not started",
+            "launched but not started",
             "profiler",
             "overlapped",
         ),

@@ -769,13 +769,13 @@ def _on_record(report: Report) -> tuple[DeviceReport, Mapping[str, int], int]:
 
 
 def elsewhere(report: Report) -> str:
-    """``Only 0.4 % of what is on record is analysed; --window all analyses all of it.``; empty where it
+    """``Only 0.4 % is analysed; --window all analyses everything.``; empty where it
     is more than a small part, or chosen by the user."""
     longest, _, run_ns = _on_record(report)
     if report.analysis.window != "gpu" or report.trace.source == PYTORCH or longest.window_ns > NOTABLE * run_ns:
         return ""
     share = _finely(longest.window_ns / run_ns)
-    return f"Only {share} of what is on record is analysed; --window all analyses all of it."
+    return f"Only {share} is analysed; --window all analyses everything."
 
 
 def _finely(share: float) -> str:

@@ -479,7 +479,7 @@ def uncertain(rows: Sequence[Row]) -> str:
 
 
 def also_in_bars(drawn: Iterable[str], named: Iterable[str]) -> str:
-    """``Also in the bars: b blocked; w launched, not started.``: causes drawn that no legend above names; empty without
+    """``Also in the bars: b blocked; w launched but not started.``: causes drawn that no legend above names; empty without
     any."""
     others = sorted({*drawn} - {*named}, key=CAUSE_KEYS.index)
     return f"Also in the bars: {'; '.join(f'{LETTER[key]} {SHORT_LABEL[key]}' for key in others)}." if others else ""

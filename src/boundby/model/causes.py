@@ -57,7 +57,7 @@ _ROWS = (
         label="compute",
         bound="compute bound",
         meaning="a kernel runs",
-        noun="kernel time",
+        noun="compute",
         color="#0f9d6e",
         ink="#04170f",
     ),
@@ -149,7 +149,7 @@ _ROWS = (
     CauseInfo(
         key="device_wait",
         letter="w",
-        label="launched, not started",
+        label="launched but not started",
         meaning="work is launched, and the device has not started it: it changes kernels, or waits for another stream",
         color="#7b8a97",
         ink="#0f161c",

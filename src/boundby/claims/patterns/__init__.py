@@ -81,6 +81,9 @@ ALIASES = {
     "cannot tell": "unknown",
     "blocked on the host": "host_blocked",
     "device wait": "device_wait",
+    "launched, not started": "device_wait",
+    "kernel time": "gpu_compute",
+    "its source": "host_blocked",
     **{name.lower(): key for names in (SHORT_LABEL, NOUN, BOUND_LABEL) for key, name in names.items() if key in PAGES},
 }
 #: And the letters that stand for causes in bars.
