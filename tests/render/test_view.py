@@ -112,7 +112,7 @@ def test_a_mixed_verdict_tells_of_both_what_what_if_tells() -> None:
     assert other is not None
     assert sentences.reason(other, 1_000_000_000).startswith("gpu_compute.fuse (saves up to 200 ms")
     assert sentences.of_other_bound(mixed, ways[:2]) is None
-    assert "Without kernel time these 1.00 s would be 800 ms (-20 %)" in told
+    assert "Without compute these 1.00 s would be 800 ms (-20 %)" in told
     assert "without copies they would be 700 ms (-30 %)" in told
 
 
@@ -120,7 +120,7 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
     compute = replace(reports.verdict("gpu_compute", 200_000_000), decided_by="replay")
     item = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=400_000_000, high_ns=900_000_000)
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": item})
-    assert told == "Without kernel time these 1.00 s would be 400-900 ms (-60 to -10 %)."
+    assert told == "Without compute these 1.00 s would be 400-900 ms (-60 to -10 %)."
     doubts = (Uncertainty("model", (), 5, 5, 0, "it errs"), Uncertainty("outside", (), 0, 90, 0, "others go on"))
     unsure = replace(item, confidence="low", uncertainties=doubts)
     sure = sentences.confidence(compute, {"gpu_compute": unsure})
@@ -140,9 +140,9 @@ def test_a_wide_range_is_told_by_both_ends() -> None:
     compute = replace(reports.verdict("gpu_compute", 200_000_000), decided_by="replay")
     wide = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=200_000_000, high_ns=900_000_000)
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": wide})
-    assert told == "How much removing kernel time would save, the trace does not show: 10-80 % of the time."
+    assert told == "How much removing compute would save, the trace does not show: 10-80 % of the time."
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": replace(wide, high_ns=1_000_000_000)})
-    assert told == "How much removing kernel time would save, the trace does not show: up to 80 % of the time."
+    assert told == "How much removing compute would save, the trace does not show: up to 80 % of the time."
 
 
 def test_the_next_limit_is_hidden_only_where_the_gpus_work_hides_it() -> None:

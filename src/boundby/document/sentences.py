@@ -496,13 +496,12 @@ def unsure_of(verdict: Verdict, left: Left) -> str:
     return f"; in the savings: low{f' ({why})' if why else ''}"
 
 
-def _why_open(item: WhatIf | None) -> str:
-    """What leaves most open of a prediction; empty where nothing is known to."""
-    doubts = () if item is None else item.uncertainties
-    open_of = max(doubts, key=lambda doubt: doubt.low_ns + doubt.high_ns, default=None)
-    if open_of is None:
-        return ""
-    return clean(open_of.sentence)
+def _why_open(item: WhatIf) -> str:
+    """What lowers the confidence in a prediction most, or leaves most open of it; empty where only the model's own
+    error does, which every prediction has."""
+    doubts = (doubt for doubt in item.uncertainties if doubt.kind != "model")
+    worst = max(doubts, key=lambda doubt: (doubt.steps, doubt.low_ns + doubt.high_ns), default=None)
+    return clean(worst.sentence) if worst else ""
 
 
 def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None, claimed_ns: int = 0) -> str:

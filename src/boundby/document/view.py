@@ -479,8 +479,8 @@ def uncertain(rows: Sequence[Row]) -> str:
 
 
 def also_in_bars(drawn: Iterable[str], named: Iterable[str]) -> str:
-    """``Also in the bars: b blocked; w launched but not started.``: causes drawn that no legend above names; empty without
-    any."""
+    """``Also in the bars: b blocked; w launched but not started.``: causes drawn that no legend above names; empty
+    without any."""
     others = sorted({*drawn} - {*named}, key=CAUSE_KEYS.index)
     return f"Also in the bars: {'; '.join(f'{LETTER[key]} {SHORT_LABEL[key]}' for key in others)}." if others else ""
 
@@ -553,7 +553,7 @@ def most_saved(rows: Sequence[Row]) -> str:
     if any((row.region.max_saving_ns or 0) > (1 + SMALL) * _own_ns(row) > 0 for row in rows if not row.is_paid_once):
         told.append("It may exceed the region's own time: later work would start earlier, too.")
     if any(row.is_paid_once for row in rows):
-        told.append(f"{ONCE}: a process pays initialization once, and this run saves none of it.")
+        told.append(f"{ONCE}: a process pays for initialization once, and this run saves none of it.")
     return " ".join(told)
 
 

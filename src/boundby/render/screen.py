@@ -221,7 +221,7 @@ class _Regions(Struct, frozen=True):
         told.append(parts.also_in_bars(self.report, rows, columns, face))
         told.append(view.uncertain(rows))
         folded = "* stands for any number." if any(is_folded(row.label) for row in rows) else ""
-        saves = view.most_saved([row for row in rows if parts.has_saving(row)])
+        saves = view.most_saved(rows) if any(map(parts.has_saving, rows)) else ""
         mean = view.on_the_host(self.report, rows)
         notes = (*told, folded, view.inside_its_like(rows), selection.share_of, mean, saves, view.not_by_size(rows))
         told = [" ".join(filter(None, notes)), view.uneven(rows), view.by_boundby(rows)]

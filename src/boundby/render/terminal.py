@@ -275,7 +275,7 @@ def _has_account(row: Row) -> bool:
 
 def has_saving(member: Row | ShownAccount) -> bool:
     """Whether a time stands there."""
-    return _has_verdict(member) and member.saves not in ("", sentences.UNKNOWN)
+    return _has_verdict(member) and member.saves not in ("", sentences.UNKNOWN, view.ONCE)
 
 
 def region_label(row: Row, name: int, face: Face) -> Text:

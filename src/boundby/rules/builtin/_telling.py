@@ -175,7 +175,7 @@ def host(context: RuleContext, place: Place) -> str:
     if len(trace.ranks) < 2 or is_even(trace.process_of_thread[unique(pieces.thread)]):
         return "the host"
     processes = unique(trace.process_of_thread[pieces.threads_of(place.rows)]).tolist()
-    return who(trace, processes[0]) if len(processes) == 1 else f"the host of {len(processes)} ranks"
+    return who(trace, processes[0]) if len(processes) == 1 else f"the host (in {len(processes)} ranks)"
 
 
 def while_idle(context: RuleContext) -> str:
