@@ -140,9 +140,9 @@ def test_a_wide_range_is_told_by_both_ends() -> None:
     compute = replace(reports.verdict("gpu_compute", 200_000_000), decided_by="replay")
     wide = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=200_000_000, high_ns=900_000_000)
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": wide})
-    assert told == "How much removing compute would save, the trace does not show: 10-80 % of the time."
+    assert told == "Removing compute would save 10-80 % of the time; the trace does not show it more exactly."
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": replace(wide, high_ns=1_000_000_000)})
-    assert told == "How much removing compute would save, the trace does not show: up to 80 % of the time."
+    assert told == "Removing compute would save up to 80 % of the time; the trace does not show it more exactly."
 
 
 def test_the_next_limit_is_hidden_only_where_the_gpus_work_hides_it() -> None:

@@ -14,6 +14,7 @@ from boundby.claims.bound import (
     IDLE_WORTH,
     LEAST_SAVING,
     LEAST_SHARE,
+    MIXED_WITHIN,
     BoundCase,
     Decision,
     host_together_ns,
@@ -93,7 +94,7 @@ def _turning(case: BoundCase, key: str) -> str:
     is_unseen = case.share(Cause[key.upper()]) < NEGLIGIBLE <= case.share(Cause.UNATTRIBUTED)
     if is_unseen:
         return f"what is not recorded may be {NOUN[key]}, and removing that may save more"
-    return f"what is not on record could mean that removing {NOUN[key]} saves more"
+    return f"removing {NOUN[key]} may save more, since not all is on record"
 
 
 class _Rival(Struct, frozen=True):
@@ -244,9 +245,16 @@ def _doubts_of_savings(case: BoundCase, decision: Decision, *, is_saturated: boo
         yield uncertainty("unlike-account", steps=1, sentence=sentence)
     named = decision.mixed_of or ()
     if any(max(case.replay.open_ns(key)) > CLOSE * case.window_ns for key in named):
-        sentence = "what is not on record could mean that removing one of the two saves much more"
-        yield uncertainty("turned", steps=1, sentence=sentence)
+        yield uncertainty("turned", steps=1, sentence=_between(case))
     yield from _doubts_of_bound(case, decision, is_saturated=is_saturated)
+
+
+def _between(case: BoundCase) -> str:
+    """What leaves open which of two causes saves more."""
+    unknown = case.share(Cause.UNATTRIBUTED)
+    if unknown >= MIXED_WITHIN:
+        return f"{percent(unknown)} of the time has no cause on record, and may belong to either"
+    return "the trace does not show exactly how much removing either of the two saves"
 
 
 def _doubts_of_bound(case: BoundCase, decision: Decision, *, is_saturated: bool) -> Iterator[Uncertainty]:

@@ -180,7 +180,7 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
     def of_finding(self, item: Finding) -> Told:
         """What a finding says."""
         return Told(
-            item.title if self.is_part else f"{item.title}{within(item)}",
+            item.title if self.is_part else f"{item.title}{within(item)}{self._once_more(item)}",
             item.saving_ns,
             item.advice[0] if item.advice else "",
             f"boundby explain {item.rule}",
@@ -190,6 +190,12 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
             where=item.where,
             rule=item.rule,
         )
+
+    def _once_more(self, item: Finding) -> str:
+        """Where a remedy looks at the run after its start: that a process pays for what follows once, too."""
+        phases = self.part.phases if isinstance(self.part, DeviceReport) else ()
+        is_paid_once = item.remedy == "cpu.start-once" and phases and phases[-1].bound == Cause.INIT.key
+        return "; what follows is initialization, paid once, too" if is_paid_once else ""
 
     def tells(self, *of_rules: str) -> bool:
         """Whether one of these rules has found anything, be it a note that saves nothing."""
@@ -332,7 +338,7 @@ def _beside_others(subject: Subject) -> str:
         key for key in verdict.mixed_of or () if key != Cause.GPU_COMPUTE.key and Cause[key.upper()] in BUSY_CAUSES
     ]
     is_mixed = verdict.bound == "mixed" and others
-    return f"; alone that saves little: shorten {NOUN[others[0]]}, too" if is_mixed else ""
+    return f"; a faster kernel saves little unless {NOUN[others[0]]} gets shorter, too" if is_mixed else ""
 
 
 def _of_kernel_time(context: RuleContext, rows: Rows, part_ns: int) -> str:

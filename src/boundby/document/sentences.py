@@ -310,6 +310,9 @@ def _then(verdict: Verdict, window_ns: int, left: Left, saved_ns: int, time: Map
         return f"; without {NOUN[other]} they {_taking(then_ns, window_ns, then)}"
     if verdict.bound_next not in NOUN:
         return ""
+    close = next((doubt.where for doubt in verdict.uncertainties if doubt.kind == "close"), ())
+    if len(close) > 1 and verdict.bound_next in close:  # each of them may be it
+        return f"; the next limit would be {' or '.join(NOUN[key] for key in close)}"
     return f"; the next limit would be {_next_limit(verdict.bound_next, verdict, window_ns, saved_ns, time)}"
 
 
@@ -317,7 +320,7 @@ def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
     """Where no prediction can be trusted, since it hangs on delays that nothing explains: both ends."""
     low, high = (ns / window_ns for ns in saving_ns)
     bounds = units.percent_range(low, high) if low >= WORTH_NAMING else f"up to {units.percent(high)}"
-    return f"How much removing {NOUN[main]} would save, the trace does not show: {bounds} of the time."
+    return f"Removing {NOUN[main]} would save {bounds} of the time; the trace does not show it more exactly."
 
 
 NO_FIRST = First((), "", "")

@@ -474,7 +474,7 @@ def uncertain(rows: Sequence[Row]) -> str:
     if row is None:
         return ""
     doubt = max(reversed(row.region.verdict.uncertainties), key=lambda doubt: doubt.steps, default=None)
-    why = f" ({row.label}: {clean(doubt.sentence).rstrip('.')})" if doubt is not None else ""
+    why = f" ({units.quoted(row.label)}: {clean(doubt.sentence).rstrip('.')})" if doubt is not None else ""
     return f"? after a bound: uncertain{why}."
 
 
@@ -518,7 +518,7 @@ def uneven(rows: Sequence[Row]) -> str:
         is_told = is_told and sum(others_ns) <= UNEVEN * usual_ns * len(others_ns)  # else it is not the first alone
         if is_told and min(row.region.host.mean_ns, sentences.each_ns(row.region)) > UNEVEN * usual_ns:
             usual, first = units.duration(usual_ns), units.duration(first_ns)
-            return f"{row.label} took {first} the first time, {usual} usually."
+            return f"{units.quoted(row.label)} took {first} the first time, {usual} usually."
     return ""
 
 
@@ -532,9 +532,8 @@ def on_the_host(report: Report, rows: Sequence[Row]) -> str:
         if abs(gpu_ns - host_ns) > NOTABLE * max(gpu_ns, host_ns):
             whose = "of one GPU" if is_of_one else "the GPU's"
             where = _outside_of(longest_window(report), host_ns)
-            return (
-                f"MEAN TIME: {whose}, idle included. On the host, {row.label} takes {units.duration(host_ns)}{where}."
-            )
+            took = f"{units.quoted(row.label)} takes {units.duration(host_ns)}{where}"
+            return f"MEAN TIME: {whose}, idle included. On the host, {took}."
     return "MEAN TIME: of one GPU." if is_of_one else ""
 
 

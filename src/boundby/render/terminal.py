@@ -300,8 +300,7 @@ def no_regions(report: Report, face: Face) -> list[Text]:
         return []
     if report.trace.captured.nvtx:
         return face.wrapped("No region is left after the selection; --min-share 0 shows all.", style=DIM)
-    text = "No NVTX ranges: the verdict covers the whole window. Annotate the program to see where its time goes."
-    return face.wrapped(text, style=DIM)
+    return face.wrapped("No NVTX ranges: annotate the program to see where its time goes.", style=DIM)
 
 
 def _findings(report: Report, face: Face) -> list[Text]:

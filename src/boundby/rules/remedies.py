@@ -71,10 +71,10 @@ class Remedy(Struct, frozen=True, kw_only=True):
         return not self.kinds or bool({*self.kinds} & {*program.keys})
 
     def saves(self, time: str) -> str:
-        """``saves 1.10-1.30 s``, or who saves it, if not this run."""
+        """``saves 1.10-1.30 s``, or who saves it, if not this run; looking for something saves nothing itself."""
         if self.elsewhere:
             return Template(self.elsewhere).substitute(time=time)
-        return f"saves {time}"
+        return f"removing what you find saves {time}" if self.is_search else f"saves {time}"
 
     def words(self, facts: Mapping[str, object]) -> str:
         """The title, of what the rule found."""

@@ -92,7 +92,7 @@ def test_work_that_is_small_as_a_whole_is_not_cut_otherwise() -> None:
     """Two chunks of 32 KiB are no more than one of 64: what helps is more work."""
     chunk = [Copy(32_768, "HtoD"), Launch("add", 2 * US), Copy(32_768, "DtoH")]
     (item,) = of("small-chunks", Source(program(Loop(2, chunk), Sync())))
-    assert item.advice[0].startswith("Copy each array in one piece (65.5 kB). That gains a little")
+    assert item.advice[0] == "Copy each array in one piece (65.5 kB); more data at once gains more"
 
 
 def test_many_files_opened_are_the_cause() -> None:

@@ -163,12 +163,9 @@ def _small_chunks(context: RuleContext) -> Iterator[Match]:
 
 
 def _larger_chunks(context: RuleContext, found: Chunks, larger: int) -> str:
-    worth, all_of_them = worth_a_call(context, found), found.bytes_each * len(found.kernels)
-    if all_of_them < worth:
-        return (
-            f"Copy each array in one piece ({size(all_of_them)}). That gains a little; arrays of {size(worth)} or more "
-            "gain the most, because a copy then takes several times as long as its call"
-        )
+    all_of_them = found.bytes_each * len(found.kernels)
+    if all_of_them < worth_a_call(context, found):
+        return f"Copy each array in one piece ({size(all_of_them)}); more data at once gains more"
     return (
         f"Make chunks larger, so that a copy or kernel runs several times as long as its call: here "
         f"{size(found.bytes_each * larger)} each. Two or three chunks in flight hide copies as well as many do"
