@@ -304,7 +304,7 @@ def test_a_change_that_saves_more_than_its_cause_takes_says_what_else_goes() -> 
     assert first.saving_ns is not None
     assert larger.saving_ns is not None
     assert first.saving_ns[1] > cause.saving_ns[1] > larger.saving_ns[1]
-    assert first.because.endswith("; this change shortens kernel time and copies, too")
+    assert first.because.endswith("; this change shortens compute and copies, too")
     assert "shortens" not in larger.because
 
 
