@@ -64,10 +64,10 @@ def test_one_name_has_one_number_on_a_jobs_screen() -> None:
 def test_predictions_that_nobody_can_make_true_or_that_save_little_in_a_region_are_not_shown() -> None:
     found = api.job([trace_path("kineto/job_sampled")], workers=1)
     short, full = (" ".join(to_terminal.render(document(found, JobLook(full=full))).split()) for full in (False, True))
-    hidden = ("no rank had time between launch and start", "no rank had kernel time 932 ms", 'Parallel.forward" 1.08 s')
+    hidden = ("no rank had time between launch and start", "no rank had compute 932 ms", 'Parallel.forward" 1.08 s')
     assert [one in full for one in hidden] == [True] * len(hidden)
     assert [one in short for one in hidden] == [False] * len(hidden)
-    assert 'no rank had kernel time in "ProfilerStep#*/## backward ##"' in short
+    assert 'no rank had compute in "ProfilerStep#*/## backward ##"' in short
 
 
 def test_ranks_that_wait_for_nobody_are_not_bound_by_imbalance(tmp_path: Path) -> None:
