@@ -37,7 +37,7 @@ from boundby.model import stage
 from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, CAUSES, SCENARIO_OF_CAUSE, SCENARIOS, Cause
 from boundby.model.intervals import clip
-from boundby.model.scale import HALF, NEGLIGIBLE
+from boundby.model.scale import HALF, NEARLY_ALL, NEGLIGIBLE
 from boundby.model.units import percent, plural
 from boundby.replay.counterfactuals import Counterfactuals
 from boundby.replay.predictor import Predictor
@@ -815,6 +815,15 @@ class _Shared(Struct, frozen=True, dict=True):
                 yield device.high_ns - device.low_ns - left_ns
 
 
+def _of_whole(verdict: Verdict, own_ns: int, shared: _Shared) -> Verdict:
+    """A region's verdict; where the region is nearly all of a program of two equal causes, and its own is one of them,
+    the program's."""
+    leading = shared.leading
+    if leading is None or verdict.bound not in (leading.mixed_of or ()):
+        return verdict
+    return leading if own_ns >= NEARLY_ALL * shared.timeline.total_ns else verdict
+
+
 def _region(shared: _Shared, region: int, parent: RegionReport | None) -> RegionReport:
     """What lies inside a region cannot save more than removing the same cause everywhere in ``parent``."""
     timeline, figures, is_root = shared.timeline, shared.figures, region == ROOT
@@ -829,7 +838,9 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         most=_most_of(shared, parent),
         is_saturated=shared.is_saturated if row.savings else None,
     )
-    verdict = judge(case) if shared.leading is None or not is_root else shared.leading
+    verdict = (
+        _of_whole(judge(case), case.window_ns, shared) if shared.leading is None or not is_root else shared.leading
+    )
     facts = row.told(case, verdict, figures.communication.of_region[region])
     if is_root:
         exposed = [device.exposed_by_waits_ns for device in shared.devices if device.exposed_by_waits_ns is not None]

@@ -298,8 +298,11 @@ def _next_limit(following: str, verdict: Verdict, window_ns: int, saved_ns: int,
     if not (time and is_unseen and verdict.bound in _OF_GPU):
         return NOUN[following]
     is_after_waits = following not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
-    after_waits = "what the host does after its waits, which the bar counts as sync"
-    return after_waits if is_after_waits else f"{NOUN[following]}, now hidden behind the GPU's work"
+    return (
+        f"{NOUN[following]} right after syncs (the bar counts it as sync)"
+        if is_after_waits
+        else f"{NOUN[following]}, now hidden behind the GPU's work"
+    )
 
 
 def _then(verdict: Verdict, window_ns: int, left: Left, saved_ns: int, time: Mapping[str, int]) -> str:

@@ -6,6 +6,7 @@ Files for programs hold all regions; tables for people those worth a row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -208,7 +209,9 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def saves(self) -> str:
-        """As of regions, a time; empty where nothing can be told, and where nothing is to be gained."""
+        """As of regions, a time or ``once``; empty where nothing can be told, and where nothing is to be gained."""
+        if not self.is_paced and _is_paid_once(self.verdict, self.responses):
+            return ONCE
         saving = None if self.is_paced else self.saving_ns
         return units.duration(saving) if saving is not None and self.whole_ns else ""
 
@@ -369,6 +372,8 @@ class Row(Struct, frozen=True):
     time: Mapping[str, int]  # ns by cause
     is_judged: bool = True  # what no range owns is time, but nothing to judge
     is_paced: bool = False  # by something outside of the program
+    is_paid_once: bool = False  # its bound, by each process: a longer run saves no more
+    saves_below: bool = False  # what a row below saves by another change is all that it saves
     is_told_above: bool = False  # why, with the row that holds it
 
     @property
@@ -396,18 +401,12 @@ class Row(Struct, frozen=True):
     @property
     def saves(self) -> str:
         """A time; ``once``; ``not known`` of a region whose cause could be removed; else empty."""
-        if self.is_paced or self.has_no_verdict:
+        if self.is_paced or self.has_no_verdict or self.saves_below:
             return ""
         if self.is_paid_once:
             return ONCE
         saving_ns, is_of_cause = self.region.max_saving_ns, self.region.verdict.bound in NOUN
         return units.duration(saving_ns) if saving_ns is not None else sentences.UNKNOWN if is_of_cause else ""
-
-    @property
-    def is_paid_once(self) -> bool:
-        """Whether initialization bounds it, and all advice on that saves this run nothing."""
-        advice = [one.id for one in self.region.first_responses] if self.region.verdict.bound == "init" else []
-        return bool(advice) and all(map(sentences.saves_elsewhere, advice))
 
     @property
     def has_account(self) -> bool:
@@ -422,6 +421,12 @@ class Row(Struct, frozen=True):
     def because(self) -> str:
         is_told_here = self.is_judged and not self.is_told_above
         return clean(self.region.verdict.because).rstrip(".") if is_told_here else ""
+
+
+def _is_paid_once(verdict: Verdict, responses: Iterable[FirstResponse]) -> bool:
+    """Whether initialization is the bound, and no advice on that saves this run anything."""
+    advice = [one for one in responses if one.id.startswith("init.")] if verdict.bound == "init" else []
+    return bool(advice) and all(one.saving_ns is None or sentences.saves_elsewhere(one.id) for one in advice)
 
 
 class Selection(Struct, frozen=True):
@@ -572,8 +577,7 @@ def select(report: Report, min_share: float | None = None) -> Selection:
     shown = {index for index, weight in enumerate(weights) if weight >= threshold}
     root = next((region for region in report.regions if not region.path), None)
     outside = _outside(root, whole) if named and whole and root is not None else None
-    is_paced = any(account.is_paced for account in accounts(report))
-    rows = tuple(replace(row, is_paced=is_paced) for row in _tree(named, shown))
+    rows = _marked(_tree(named, shown), report)
     return Selection(
         rows=rows,
         left_out=len(named) - len(shown),
@@ -582,6 +586,29 @@ def select(report: Report, min_share: float | None = None) -> Selection:
         share_of=share_of(report),
         on_the_host=on_the_host(report, rows),
     )
+
+
+def _marked(rows: Sequence[Row], report: Report) -> tuple[Row, ...]:
+    """Rows that know whether their pace comes from outside, and whether a process pays for their bound once, by their
+    own advice or else by that of the whole report."""
+    is_paced = any(account.is_paced for account in accounts(report))
+    members: tuple[DeviceReport | ThreadReport, ...] = (*report.devices, *report.threads)
+    every = [one for member in members for one in member.first_responses]
+    return tuple(
+        replace(
+            row,
+            is_paced=is_paced,
+            is_paid_once=_is_paid_once(row.region.verdict, row.region.first_responses or every),
+            saves_below=_saves_below(row, rows[place + 1 :]),
+        )
+        for place, row in enumerate(rows)
+    )
+
+
+def _saves_below(row: Row, following: Iterable[Row]) -> bool:
+    """Whether one of the rows that it holds saves all that it saves, and is bound by something else."""
+    inside = takewhile(lambda one: one.depth > row.depth, following)
+    return any(one.region.max_saving_ns == row.region.max_saving_ns and one.bound != row.bound for one in inside)
 
 
 def share_of(report: Report) -> str:

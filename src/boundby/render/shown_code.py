@@ -21,18 +21,19 @@ def is_command(code: str) -> bool:
 
 
 def lines(text: str, room: int) -> list[str]:
-    """One line of code on as many as it takes. Its remark gets lines of its own: above a command, which goes on behind
-    a backslash, below other code. A word of a command stays whole, even if it is longer than a line."""
+    """One line of code on as many as it takes, its remark below on lines of its own. A command goes on behind a
+    backslash; a word of it stays whole, even if it is longer than a line."""
     if cell_len(text) <= room:
         return [text]
     outer = text[: len(text) - len(text.lstrip())]
     match = _REMARK.fullmatch(text.lstrip())
     code, mark, remark = match.groups("") if match else (text.lstrip(), "", "")
-    if is_command(code):
-        return [*_remark(mark, remark, outer, room), *_code(code, _SHELL_WORD.findall(code), outer, room, " \\")]
-    words = [part for word in code.split(" ") for part in chop_cells(word, room - len(outer + _INNER)) or [""]]
     inner = outer + _INNER if code else outer
-    return [*_code(code, words, outer, room, ""), *_remark(mark, remark, inner, room)]
+    if is_command(code):
+        words, end = _SHELL_WORD.findall(code), " \\"
+    else:
+        words, end = [part for word in code.split(" ") for part in chop_cells(word, room - len(inner)) or [""]], ""
+    return [*_code(code, words, outer, room, end), *_remark(mark, remark, inner, room)]
 
 
 def _code(code: str, words: Sequence[str], outer: str, room: int, end: str) -> list[str]:

@@ -179,8 +179,9 @@ class RankedFinding(Struct, frozen=True):
 
     @property
     def saves_fraction(self) -> str:
-        """``2-4 %`` of the window; ``up to 4 %`` where the low end is next to nothing; empty where nothing is told."""
-        if not self.finding.saving_ns or not self.whole_ns:
+        """``2-4 %`` of the window; ``up to 4 %`` where the low end is next to nothing; empty where nothing is told, or
+        another run saves it."""
+        if not self.finding.saving_ns or not self.whole_ns or sentences.saves_elsewhere(self.finding.remedy):
             return ""
         low, high = self.finding.saving_ns
         first, last = units.percent(low / self.whole_ns), units.percent(high / self.whole_ns)

@@ -89,15 +89,16 @@ def mostly_in(spots: Sequence[Hotspot]) -> str:
 
 
 def spread(spots: Sequence[Hotspot]) -> str:
-    """``, spread over many functions (most samples: 31 % in parse, 20 % in hash)`` where none holds half. A standard
-    library's functions say nothing of the program: their share is told, not their names."""
+    """``, spread over many functions (31 % of the samples in parse, 20 % in hash, less in each other)``, where none
+    holds half. A standard library's functions say nothing of the program: their share is told, not their names."""
     named = [spot for spot in spots if spot.share >= NAMED][:MOST_NAMED]
     if not named:
         return ""
     if all(spot.is_of_standard_library for spot in named):
         most = f"none has more than {percent(named[0].share)} of the samples"
     else:
-        most = f"most samples: {', '.join(f'{percent(spot.share)} in {spot.place}' for spot in named)}"
+        first, *others = [f"{percent(spot.share)} {{}}in {spot.place}" for spot in named]
+        most = ", ".join((first.format("of the samples "), *(one.format("") for one in others), "less in each other"))
     return f", spread over many functions ({most})"
 
 

@@ -41,7 +41,7 @@ def _attention(context: RuleContext) -> Iterator[Match]:
         return
     least, most = ATTENTION.threshold(context, "fused_least"), ATTENTION.threshold(context, "fused_most")
     yield kernels.match(
-        f"{counted(written_out.instances, 'attention runs', 'attentions run')} as separate kernels"
+        f"{counted(written_out.instances, 'attention runs', 'attentions run')} as several kernels, with softmax apart"
         f"{_passes(written_out)}: {count(len(kernels))} kernels between the matrix products take "
         f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time",
         kernels.evidence(
