@@ -147,9 +147,9 @@ def test_a_remark_behind_code_is_not_torn() -> None:
 
 
 def test_a_command_on_several_lines_can_be_copied() -> None:
-    """Below its remark, behind backslashes, and torn at none of its quoted words."""
+    """Above its remark, behind backslashes, and torn at none of its quoted words."""
     code = "ncu --set full --kernel-name 'regex:a kernel of <float, 4>' --launch-count 3 ./heat 8  # from its folder"
-    remark, *lines = [line.plain for line in Face(40, None, True).verbatim(code, 2)]
+    *lines, remark = [line.plain for line in Face(40, None, True).verbatim(code, 2)]
     assert remark.strip() == "# from its folder"
     assert len(lines) > 2
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(code, comments=True)

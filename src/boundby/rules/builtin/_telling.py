@@ -97,8 +97,9 @@ def spread(spots: Sequence[Hotspot]) -> str:
     if all(spot.is_of_standard_library for spot in named):
         most = f"none has more than {percent(named[0].share)} of the samples"
     else:
-        first, *others = [f"{percent(spot.share)} {{}}in {spot.place}" for spot in named]
-        most = ", ".join((first.format("of the samples "), *(one.format("") for one in others), "less in each other"))
+        first, *others = named
+        shares = (f", {percent(spot.share)} in {spot.place}" for spot in others)
+        most = f"{percent(first.share)} of the samples in {first.place}{''.join(shares)}, less in each other"
     return f", spread over many functions ({most})"
 
 
