@@ -16,7 +16,7 @@ from boundby.claims.bound import (
 from boundby.model.causes import BUSY_CAUSES, NOUN, REMOVABLE, SHORT_LABEL, Cause
 from boundby.model.scale import A_FEW_LINES, DISPATCH_NS, HALF, HARDLY, MANY, NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, duration_range, percent, percent_range
-from boundby.trace.vocabulary.os import MESSAGES
+from boundby.trace.vocabulary.os import MESSAGES, worth_naming
 
 LEAST_TOLD = HARDLY  # less reads as "under 1 %"
 # Where the account's sync time is less than this part of what the replay saves, the waits cost the host its lead, and
@@ -308,7 +308,7 @@ def _host(case: BoundCase) -> str:
         if share < LEAST_TOLD:
             continue
         if cause == Cause.CPU and waiting >= LEAST_TOLD:
-            doing.append((_DOES[cause], share, f" ({percent(waiting / share)} of that waiting for a core)"))
+            doing.append(("is in its own code", share, f" ({percent(waiting / share)} of that waiting for a core)"))
         elif cause == Cause.HOST_BLOCKED:
             doing.append((*_blocked(case, share),))
         else:
@@ -324,5 +324,5 @@ def _host(case: BoundCase) -> str:
 def _blocked(case: BoundCase, share: float) -> tuple[str, float, str]:
     if next(iter(case.host.blocked_on), "") == MESSAGES and case.host.waited_in:
         return "waits for other ranks", share, f" (in {_calls(case)})"
-    on = f" ({', '.join(list(case.host.blocked_on)[:2])})" if case.host.blocked_on else ""
+    on = f" ({', '.join(worth_naming(case.host.blocked_on)[:2])})" if case.host.blocked_on else ""
     return "is blocked", share, on

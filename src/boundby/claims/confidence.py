@@ -307,7 +307,9 @@ def _doubts_of_sleep(case: BoundCase, named: Collection[str], *, is_saturated: b
     """Whether the host was on a CPU or asleep."""
     is_host = any(key in named for key in _ON_CPU_OR_NOT)
     if not case.records.has_cpu_evidence and is_host:
-        sentence = "neither CPU scheduling nor OS calls were captured: host code may have been blocked"
+        sentence = (
+            "neither CPU scheduling nor OS calls were captured: some of the time shown as host code may be waiting"
+        )
         yield uncertainty("no-host", steps=1, sentence=sentence)
     if case.host.preempted_ns and is_host:
         # A sleep whose OS call is missing looks so.

@@ -585,7 +585,7 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
             is_search=True,
         )
     if part.coverage.unseen_ns and part.verdict.why_not is not None:
-        because = "where nobody else does, this recording lost operations, so record again"
+        because = "if nobody else does, this recording lost operations, so record again"
         yield _response(subject, remedies.by_key()[_WHOSE], Told(because, command="boundby explain shared-gpu"))
     saving = [item for item in subject.findings if item.saving_ns and item.severity != "note"]
     for item in saving[:2]:

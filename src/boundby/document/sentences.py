@@ -45,6 +45,7 @@ from boundby.results.report import (
 from boundby.rules import remedies
 from boundby.trace.facts import NO_GPU, PYTORCH, Captured, ProgramEnd, UnreadTable
 from boundby.trace.vocabulary.last_words import INTERRUPTED, UNCLEAR
+from boundby.trace.vocabulary.os import worth_naming
 from boundby.trace.vocabulary.python import library_of
 
 IN_RANGES = NEARLY_ALL  # of the host's time: ranges that cover less of it are told to do so
@@ -813,11 +814,9 @@ def thread(report: ThreadReport) -> str:
 
 
 def blocked_on(times: Mapping[str, int]) -> str:
-    """``Blocked on: lock 1.20 s, file 300 ms.``, longest first."""
-    if not times:
-        return ""
-    ordered = sorted(times.items(), key=lambda item: (-item[1], item[0]))
-    return f"Blocked on: {', '.join(f'{clean(kind)} {units.duration(ns)}' for kind, ns in ordered if ns > 0)}."
+    """``Blocked on: lock 1.20 s, file 300 ms.``, longest first, without what hardly counts."""
+    told = ", ".join(f"{clean(kind)} {units.duration(times[kind])}" for kind in worth_naming(times))
+    return f"Blocked on: {told}." if told else ""
 
 
 def bound_phrase(bound: str) -> str:

@@ -107,7 +107,8 @@ class ShownAccount(Struct, frozen=True):
         top = max((self.device.api.top if self.device and self.has_no_verdict else ()), key=_total_ns, default=None)
         if top is None or not HALF * self.whole_ns <= top.total_ns <= self.whole_ns:
             return ""
-        return f"The host spends {units.duration(top.total_ns)} in {clean(top.name)}."
+        share = units.percent(top.total_ns / self.whole_ns)
+        return f"For {share} of the window ({units.duration(top.total_ns)}) the host is in {clean(top.name)}."
 
     @property
     def is_paced(self) -> bool:
@@ -614,8 +615,11 @@ def _saves_below(row: Row, following: Iterable[Row]) -> bool:
 def share_of(report: Report) -> str:
     """Whose time a region's share is of; empty where one GPU or thread is all there is."""
     what, number = ("GPU", len(report.devices)) if report.devices else ("thread", len(report.threads))
-    together = f"of the time of {'both' if number == 2 else number} {what}s together"
-    return f"SHARE: {together}; other percentages: of one {what}'s." if number > 1 else ""
+    if number < 2:
+        return ""
+    whole, longest = units.duration(window_total(report)), units.duration(longest_window(report))
+    together = f"SHARE: of {whole}, the time of {'both' if number == 2 else number} {what}s together"
+    return f"{together}; other percentages: of one {what}'s, at most {longest}."
 
 
 def _outside(root: RegionReport, whole_ns: int) -> Row:

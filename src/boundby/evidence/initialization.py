@@ -71,7 +71,8 @@ def rest_after_steps(context: RuleContext, steps: int) -> str:
 
 # A forward pass alone loads no code of the backward pass, and the first backward pass adds nothing to gradients.
 _WARM_TRAINING = (
-    "for _ in range(3): model(sample).sum().backward()  # before the clock starts, backward pass and all\n"
+    "# before the clock starts, backward pass and all\n"
+    "for _ in range(3): model(sample).sum().backward()\n"
     "model.zero_grad(); torch.cuda.synchronize()"
 )
 

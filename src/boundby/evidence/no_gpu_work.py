@@ -236,7 +236,7 @@ def _inside_driver(seen: _Clues, trace: Trace) -> NoGpuWork:
     response = FirstResponse(
         "no_gpu_work.inside_driver",
         "Find the CUDA call that does not return",
-        because="nsys records a call when it returns, and this one had not when the recording ended",
+        because="nsys records a call only when it returns, so that no recording shows this one",
         action="gdb shows the line. A kernel that does not end keeps the next call waiting (compute-sanitizer "
         f"{trace.how_it_runs}), and so does a GPU in trouble (dmesg | grep Xid)",
         command=_named(trace, _RECORD_AGAIN),

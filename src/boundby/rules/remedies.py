@@ -366,7 +366,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Launch what repeats as one CUDA graph that includes the collectives",
         rules=("cuda-graphs",),
         do={
-            "torch": 'model = torch.compile(model, mode="reduce-overhead")  # adds the mode to torch.compile(model)',
+            "torch": 'model = torch.compile(model, mode="reduce-overhead")  # in place of torch.compile(model)',
             "cpp": _GRAPH_CPP,
         },
         text="One call takes the place of hundreds. All ranks capture the same collectives in the same order, and "
@@ -847,7 +847,7 @@ TABLE: tuple[Remedy, ...] = (
         id="pinned-for-reuse",
         title="If a longer run copies the same buffers again, pin them",
         do=_PINNED,
-        elsewhere="each further time saves $time; this run gains nothing",
+        elsewhere="each further time saves $time; in this run, pinning costs about what it saves",
     ),
     Remedy(
         bound="gpu_copy",

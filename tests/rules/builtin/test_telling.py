@@ -87,7 +87,7 @@ def test_work_in_warm_up_is_a_note_that_shows_the_rest() -> None:
     once, later = told(Source(program(warm, Loop(STEPS, [step]), Sync())), "host-work"), "host-work"
     (note,) = [item for item in once if item.severity == "note"]
     assert note.saving_ns is None
-    assert note.title.startswith("in regions named as set-up or warm-up, the host computes")
+    assert note.title.startswith("during set-up or warm-up, the host computes")
     assert "--window 'nvtx:step *'" in note.advice[0]
     assert not any("vectorise" in line for line in note.advice)
     (cost,) = told(Source(program(Loop(STEPS, [replace(step, body=(*step.body, Work(6 * MS)))]), Sync())), later)

@@ -30,7 +30,7 @@ from boundby.model import units
 from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, any_of
 from boundby.model.scale import A_FEW_LINES, HALF, NO_LAUNCH_NS
-from boundby.model.units import count, duration, percent
+from boundby.model.units import count, duration
 from boundby.results.report import Example
 from boundby.rules.builtin._telling import (
     asleep_share,
@@ -47,7 +47,6 @@ from boundby.rules.builtin._telling import (
     mostly_in,
     preempted_ns,
     rest_after,
-    share_of_window,
     spread,
     unseen_advice,
     verbose,
@@ -122,8 +121,7 @@ _OF_FRAMEWORK = {_Work.SERVER: (OF_SERVER, SLOWED), _Work.DISPATCH: (DISPATCH, S
 
 def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[Match]:
     """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
-    does = _work_does(context)
-    by_name = "in regions named as set-up or warm-up, " if in_warm_up else ""
+    by_name = "during set-up or warm-up, " if in_warm_up else ""
     for place, hot in fold(context, places(context, rows), lambda place: mostly_in(hot_functions(context, place.rows))):
         spots = hot_functions(context, place.rows)
         inside = "" if spots or in_warm_up else _operators(context, place)
@@ -132,6 +130,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
         if own_ns < context.least_ns:
             continue  # it hardly runs: see preempted
         core = f"; for {duration(waiting_ns)} of this it waits for a core" if waiting_ns > own_ns // 10 else ""
+        does = _work_does(context, core)
         work = _Work.WARM_UP if in_warm_up else _work(context, place, hot, spots, inside)
         yield match(
             context,
@@ -152,9 +151,10 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
         )
 
 
-def _work_does(context: RuleContext) -> str:
+def _work_does(context: RuleContext, core: str) -> str:
+    """``core``: how long of it the host only could work."""
     if is_seen(context):
-        return "computes"
+        return "is in its own code" if core else "computes"
     return "works in PyTorch operators or between them" if is_in_operators(context) else "runs its own code or sleeps"
 
 
@@ -310,7 +310,7 @@ def _host_phase(context: RuleContext) -> Iterator[Match]:
             context,
             place,
             f"{host(context, place)} {does}{_where(phase, slept)}{where_and_when(context, place)}, and the GPU has "
-            f"no work ({percent(share_of_window(context, place))} of the window)",
+            "no work",
             does,
             evidence={key: value for key, value in facts.items() if value},
             advice=_phase_advice(context, place, phase),
@@ -485,8 +485,8 @@ def _external_pace(context: RuleContext) -> Iterator[Match]:
         region=ROOT if region is None else region,
         title=f"work arrives every {duration(pace.period_ns)} ({count(pace.periods)} times{where}; thread "
         f"{thread.name or thread.tid} wakes for it). In that time the GPU works {duration(pace.gpu_ns)}, and the "
-        f"busiest thread, {busiest.name or busiest.tid}, {duration(pace.host_ns)}; the bar shows only the part that "
-        "the GPU waits for. A faster program would only wait longer",
+        f"busiest thread, {busiest.name or busiest.tid}, {duration(pace.host_ns)}. A faster program would only wait "
+        "longer",
         evidence={
             "period_ns": pace.period_ns,
             "periods": pace.periods,

@@ -13,9 +13,9 @@ from boundby.evidence.host_idleness import Idleness, host_pieces, places
 from boundby.evidence.transfers import Paged, paged
 from boundby.model.causes import Cause
 from boundby.model.scale import MANY, QUARTER
-from boundby.model.units import count, counted, duration, percent, size
+from boundby.model.units import count, counted, duration, size
 from boundby.rules.builtin._operations import CopySet, KernelSet
-from boundby.rules.builtin._telling import match, share_of_window, while_idle
+from boundby.rules.builtin._telling import match, while_idle
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import OpKind
 
@@ -135,7 +135,7 @@ def _read_back(context: RuleContext) -> Iterator[Match]:
             place,
             f"the host reads {size(byte_count)} of managed memory back by page faults{while_idle(context)}, in "
             f"{counted(len(moves), 'migration', 'migrations')} of {size(byte_count / max(len(moves), 1))}"
-            f", for {duration(place.total_ns)} ({percent(share_of_window(context, place))} of the window)",
+            f", for {duration(place.total_ns)}",
             "reads managed memory back",
             evidence={"migrations": len(moves), "bytes": byte_count},
             advice=_read_back_advice(context),

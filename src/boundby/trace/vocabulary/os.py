@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import IntEnum
 
 from boundby.model.late import expression
-from boundby.model.scale import BUSY_NS
+from boundby.model.scale import BUSY_NS, NOTABLE
 
 # What an OS runtime call waits on. nsys records only calls that can block; those not named here (mmap, open,
 # ioctl, pthread_create ...) work in the kernel on the thread's own behalf and count as running; of ioctl see
@@ -42,6 +43,12 @@ WAKE_LIMIT_NS = BUSY_NS
 MESSAGES = "MPI"
 #: What a call can block on; `sleep_kind` counts in this order.
 SLEEPS: tuple[str, ...] = tuple(sorted((*(what for what, _ in _BLOCKED_ON), MESSAGES)))
+
+
+def worth_naming(slept_ns: Mapping[str, int]) -> tuple[str, ...]:
+    """Of what threads wait on, that which takes notably long beside the longest, the longest first."""
+    ordered = sorted(slept_ns.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(kind for kind, ns in ordered if ns > NOTABLE * ordered[0][1])
 
 
 def blocked_on(name: str) -> str | None:
