@@ -281,5 +281,5 @@ def test_without_a_verdict_the_call_that_holds_the_host_is_named() -> None:
     none = replace(device.verdict, bound="unknown", why_not="no GPU work is on record", runner_up=None)
     held = replace(device.api, top=(Top("hipMemcpyWithStream", 1, device.window_ns * 9 // 10),))
     (account,) = accounts(replace(base, devices=(replace(device, verdict=none, api=held),)))
-    assert account.measured[0].endswith(" s in hipMemcpyWithStream.")
+    assert account.measured[0].endswith(" s) the host is in hipMemcpyWithStream.")
     assert account.doubts == ()  # nothing to be sure of
