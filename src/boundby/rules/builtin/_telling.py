@@ -172,12 +172,15 @@ def preempted_ns(context: RuleContext, place: Place) -> int:
 
 
 def host(context: RuleContext, place: Place) -> str:
-    """Who does what a place holds: where several ranks are looked at the one whose threads it is of, or how many."""
+    """Who does what a place holds: where several ranks are looked at the one whose threads nearly all of it is of, or
+    how many."""
     trace, pieces = context.trace, host_pieces(context)
     if len(trace.ranks) < 2 or is_even(trace.process_of_thread[unique(pieces.thread)]):
         return "the host"
-    processes = unique(trace.process_of_thread[pieces.threads_of(place.rows)]).tolist()
-    return who(trace, processes[0]) if len(processes) == 1 else f"the host (in {len(processes)} ranks)"
+    took_ns = np.bincount(trace.process_of_thread[pieces.thread[place.rows]], pieces.length_ns[place.rows])
+    if took_ns.max() >= NEARLY_ALL * took_ns.sum():
+        return who(trace, int(took_ns.argmax()))
+    return f"the host (in {np.count_nonzero(took_ns)} ranks)"
 
 
 def while_idle(context: RuleContext) -> str:
