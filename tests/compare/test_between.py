@@ -285,7 +285,7 @@ def test_new_is_only_what_costs_more_than_before() -> None:
     was, now = (replace(step, time={**step.time, **part}) for part in ({"host_blocked": 90}, {"sync": 90_000_000}))
     found = compare(pairs.made_of(was), replace(pairs.made_of(now), findings=(kernels, waits)))
     assert [(item.status, item.is_cost_alike) for item in found.findings] == [("new", True), ("new", False)]
-    assert findings_summary(found) == "1 new, 1 now visible"
+    assert findings_summary(found) == "1 new, 1 hidden before"
 
 
 def test_a_late_start_that_both_runs_have_is_not_new() -> None:

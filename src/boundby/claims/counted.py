@@ -195,7 +195,7 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
         """Where a remedy looks at the run after its start: that a process pays for what follows once, too."""
         phases = self.part.phases if isinstance(self.part, DeviceReport) else ()
         is_paid_once = item.remedy == "cpu.start-once" and phases and phases[-1].bound == Cause.INIT.key
-        return "; what follows is initialization, paid once, too" if is_paid_once else ""
+        return "; what follows is paid once, too: a longer run shows more" if is_paid_once else ""
 
     def tells(self, *of_rules: str) -> bool:
         """Whether one of these rules has found anything, be it a note that saves nothing."""

@@ -61,7 +61,7 @@ ONE_RUN = SMALL  # two runs of one program differ by as much: a smaller change o
 ALIKE = HARDLY  # changes of less are told as "as long as before"
 FINDING_WORDS = {
     "new": "new",
-    "visible": "now visible",
+    "visible": "hidden before",
     "resolved": "resolved",
     "remains": "still there",
     "unchecked": "could not be checked",

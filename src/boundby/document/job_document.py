@@ -471,7 +471,10 @@ def _time(head: str, ns: Callable[[_Line], float], **more: Any) -> Column:
 
 
 _OTHERS_WAIT = _time("delays others", lambda line: line.rank.caused_wait_ns)
-_OTHERS_WAIT_MEANS = "Delays others: how long the other ranks waited for this one alone, the last to come."
+_OTHERS_WAIT_MEANS = (
+    "Own work: all but transfers and waits for others, sleep and blocked time included. "
+    "Delays others: how long the other ranks waited for this one alone, the last to come."
+)
 _RANKS = (
     Column("rank", lambda line: Span(line.name, "code", link=line.link or ""), key=lambda line: line.at),
     Column("stage", lambda line: str(line.rank.stage), right=True, key=lambda line: line.rank.stage, where="page"),

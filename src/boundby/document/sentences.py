@@ -300,7 +300,7 @@ def _next_limit(following: str, verdict: Verdict, window_ns: int, saved_ns: int,
         return NOUN[following]
     is_after_waits = following not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
     return (
-        f"{NOUN[following]} right after syncs (the bar counts it as sync)"
+        f"{NOUN[following]} that follows syncs, which the bar counts as sync"
         if is_after_waits
         else f"{NOUN[following]}, now hidden behind the GPU's work"
     )

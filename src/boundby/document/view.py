@@ -143,12 +143,15 @@ class ShownAccount(Struct, frozen=True):
     @property
     def exposed(self) -> str:
         """``If no call of the host waited for the GPU, copies included, the GPU would idle 3 % of the time instead of
-        17 %.``: where
-        waits cost more than the account's sync time. Where work is not on record nobody knows how long it idles."""
+        17 %.``: where waits cost more than the account's sync time, and the replay says no less. Where work is not on
+        record nobody knows how long it idles."""
         waits_ns, busy = self.exposed_by_waits_ns or 0, self.utilization
         if busy is None or self.device is None or sentences.lacks_records(self.device):
             return ""
         if not self.whole_ns or waits_ns - self.time.get("sync", 0) < NOTABLE_EXPOSED * self.whole_ns:
+            return ""
+        gone = (self.left or {}).get("sync")
+        if gone is not None and gone.saved_ns < NOTABLE_EXPOSED * self.whole_ns:
             return ""
         then = units.percent(max(1 - busy - waits_ns / self.whole_ns, 0.0))
         idle = f"the GPU would idle {then} of the time instead of {units.percent(1 - busy)}"
@@ -193,6 +196,9 @@ class ShownAccount(Struct, frozen=True):
         it is bound by, where that takes long enough; ``cause not recorded``, where all of the GPU's work is."""
         if part.cause == "unattributed" and self.device is not None and not sentences.lacks_records(self.device):
             return f"cause {part.label}"
+        if part.cause == "cuda_api" and self.device is not None and part.fraction >= SMALL:
+            prefetch_ns = sum(top.total_ns for top in self.device.api.top if "MemPrefetch" in top.name)
+            return f"{part.label} (mostly prefetching)" if prefetch_ns > HALF * self.time[part.cause] else part.label
         waits = sentences.WAITS_FOR.get(self.verdict.waits_for) if part.cause == self.verdict.bound else None
         if part.cause == "gpu_copy" and self.device is not None and part.fraction >= SMALL:
             copying_ns = sum(copies.total_ns for copies in self.device.memcpy.values())
@@ -562,6 +568,15 @@ def most_saved(rows: Sequence[Row]) -> str:
     return " ".join(told)
 
 
+def beyond_the_bar(report: Report) -> str:
+    """That a saving of one of several GPUs exceeds what its bar holds of the cause; empty where none does, or one
+    account is all there is: its own sentence says so."""
+    several = accounts(report) if len(report.devices) > 1 else ()
+    if any((one.saving_ns or 0) > (1 + SMALL) * one.time.get(one.verdict.bound, 0) > 0 for one in several):
+        return "A GPU's saving may exceed what its bar shows of the cause: later work would start earlier, too."
+    return ""
+
+
 def _own_ns(row: Row) -> float:
     """What its instances take together, as the table shows them."""
     return sentences.each_ns(row.region) * row.region.instances
@@ -617,9 +632,9 @@ def share_of(report: Report) -> str:
     what, number = ("GPU", len(report.devices)) if report.devices else ("thread", len(report.threads))
     if number < 2:
         return ""
-    whole, longest = units.duration(window_total(report)), units.duration(longest_window(report))
+    whole = units.duration(window_total(report))
     together = f"SHARE: of {whole}, the time of {'both' if number == 2 else number} {what}s together"
-    return f"{together}; other percentages: of one {what}'s, at most {longest}."
+    return f"{together}; other percentages: of the time of one {what}."
 
 
 def _outside(root: RegionReport, whole_ns: int) -> Row:

@@ -80,7 +80,7 @@ _MENDS = tuple(
         (
             r"process_vm_\w+\(.*Bad address",
             "Give MPI host memory, or use an MPI that takes GPU pointers (the bad address may be a GPU pointer)",
-            "ompi_info --parsable --all | grep mpi_built_with_cuda_support:value  # ends in false: host memory only",
+            "ompi_info --parsable --all | grep mpi_built_with_cuda_support:value  # 'false': host memory only",
         ),
         (r"MPI_ERR_TRUNCATE|Message truncated", "Receive into a buffer as large as what is sent", ""),
     )

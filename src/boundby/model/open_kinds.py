@@ -27,7 +27,7 @@ KINDS = {
     "unexplained": OpenKind("some delays have no cause on record, and may end with the change or stay", _BOTH),
     "makers": OpenKind("a thread of the program prepares the input meanwhile, and may need as long for it", _COMPARE),
     "allocations": OpenKind("allocations may or may not wait for the GPU", _HOST),
-    "order": OpenKind("which work comes first after the change is not known", _EVENTS),
+    "order": OpenKind("in which order work of several streams would run after the change is not known", _EVENTS),
     "wakers": OpenKind("which thread wakes the sleeping ones is not known", _HOST),
     "room": OpenKind("which kernels of several streams fit on the GPU together is not known", _COMPARE),
     "outside": OpenKind(

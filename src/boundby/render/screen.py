@@ -223,7 +223,16 @@ class _Regions(Struct, frozen=True):
         folded = "* stands for any number." if any(is_folded(row.label) for row in rows) else ""
         saves = view.most_saved(rows) if any(map(parts.has_saving, rows)) else ""
         mean = view.on_the_host(self.report, rows)
-        notes = (*told, folded, view.inside_its_like(rows), selection.share_of, mean, saves, view.not_by_size(rows))
+        notes = (
+            *told,
+            folded,
+            view.inside_its_like(rows),
+            selection.share_of,
+            mean,
+            saves,
+            view.beyond_the_bar(self.report),
+            view.not_by_size(rows),
+        )
         told = [" ".join(filter(None, notes)), view.uneven(rows), view.by_boundby(rows)]
         return [*lines, *(line for text in told for line in face.wrapped(text.strip(), style=DIM))]
 

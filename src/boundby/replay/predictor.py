@@ -809,9 +809,11 @@ class Predictor:
                 most = max(counted, key=lambda cause: counted[cause])
                 is_wait = most == Cause.DEVICE_WAIT
                 delayed_ns = sum(counted.values()) if is_wait else counted[most]
-                as_what = "" if is_wait else f", which is counted as {SHORT_LABEL[most.key]}"
-                waited = f"launched work did not start for {percent(delayed_ns / length_ns)} of the time{as_what}"
-                return f"{waited}, and the trace does not show why"
+                share = percent(delayed_ns / length_ns)
+                if is_wait:
+                    return f"launched work did not start for {share} of the time, and the trace does not show why"
+                what = f"{share} of the time is counted as {SHORT_LABEL[most.key]} without proof"
+                return f"{what}: launched work did not start then"
         return None
 
     @cached_property

@@ -589,8 +589,8 @@ TABLE: tuple[Remedy, ...] = (
         id="cheaper-code",
         title="Find the code that the host spends most time in, and make it cheaper",
         do={
-            "torch": "py-spy record --native -o profile.svg -- $program",
-            "python": "py-spy record --native -o profile.svg -- $program",
+            "torch": "py-spy record --native -o profile.svg -- $program  # over many steps",
+            "python": "py-spy record --native -o profile.svg -- $program  # over many steps",
             "any": "perf record -g -- $program\nperf report",
         },
         text="Compute once what does not change, call once over an array instead of once an element, or move the work "

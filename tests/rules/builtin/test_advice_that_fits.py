@@ -221,7 +221,7 @@ def test_a_late_start_in_cuda_is_known_to_be_cuda_s() -> None:
     long_start = Call(30 * S, "cudaDeviceGetStreamPriorityRange")  # most of the run, and ten times what is usual
     (long,) = of("late-start", native(long_start, Launch("a", 1 * MS), Sync()))
     lazy = "CUDA_MODULE_LOADING=LAZY CUDA_VISIBLE_DEVICES=0 ./solver"
-    assert (long.severity, long.code) == ("medium", f"{lazy}  # loads code when needed, and sees no other GPU")
+    assert (long.severity, long.code) == ("medium", f"{lazy}  # loads code when needed, and starts no other GPU")
     assert long.change.startswith("Try to shorten the start")
     (other,) = of("late-start", native(Call(), Work(6 * S), Launch("a", 1 * MS), Sync()))
     assert other.change.startswith("Find out what the program does")

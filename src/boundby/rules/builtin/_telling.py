@@ -89,8 +89,9 @@ def mostly_in(spots: Sequence[Hotspot]) -> str:
 
 
 def spread(spots: Sequence[Hotspot]) -> str:
-    """``, spread over many functions (31 % of the samples in parse, 20 % in hash, less in each other)``, where none
-    holds half. A standard library's functions say nothing of the program: their share is told, not their names."""
+    """``, spread over many functions (31 % of the samples in parse, 20 % in hash, fewer in any other function)``,
+    where none holds half. A standard library's functions say nothing of the program: their share is told, not their
+    names."""
     named = [spot for spot in spots if spot.share >= NAMED][:MOST_NAMED]
     if not named:
         return ""
@@ -99,7 +100,7 @@ def spread(spots: Sequence[Hotspot]) -> str:
     else:
         first, *others = named
         shares = (f", {percent(spot.share)} in {spot.place}" for spot in others)
-        most = f"{percent(first.share)} of the samples in {first.place}{''.join(shares)}, less in each other"
+        most = f"{percent(first.share)} of the samples in {first.place}{''.join(shares)}, fewer in any other function"
     return f", spread over many functions ({most})"
 
 

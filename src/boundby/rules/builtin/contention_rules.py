@@ -27,13 +27,14 @@ def _shared_gpu(context: RuleContext) -> Iterator[Match]:
     table, gpus = context.operations, context.trace.gpus
     for device, item in shared.items():
         longest = np.lexsort((item.rows, -item.length_ns))[:3].tolist()
-        lengths = " or ".join(duration(length) for length in item.common_ns)
+        each = "each is" if len(item.common_ns) == 1 else "some are"
+        lengths = f"{each} held up for about {', others for about '.join(map(duration, item.common_ns))}"
         gaps = len(item.rows) - item.in_kernels
         yield Match(
             region=ROOT,
             title=f"another process or context had GPU {gpus[device].id} for {duration(item.total_ns)}: "
             f"{count(item.in_kernels)} kernels of {item.kinds} kinds take longer than others of the same grid, and "
-            f"{count(gaps)} start late that were launched long before: each is held up for about {lengths}",
+            f"{count(gaps)} start late that were launched long before; {lengths}",
             evidence={
                 "gpu": gpus[device].id,
                 "interruptions": len(item.rows),

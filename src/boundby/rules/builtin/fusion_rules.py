@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+import numpy as np
+
 from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work
@@ -13,10 +15,11 @@ from boundby.evidence.launches import Part
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.late import expression
-from boundby.model.scale import HABIT, HALF, SMALL
+from boundby.model.scale import A_FEW_LINES, HABIT, HALF, SMALL
 from boundby.model.units import count, counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet, launched
 from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.vocabulary.kernel_names import KernelKind, kernel_label
 
 _16_BITS = "In 16 bits (BF16, FP16) the flash kernel is chosen, in FP32 the memory-efficient one"
 # By whether a mask is seen.
@@ -34,6 +37,14 @@ _ATTENTION_CALL = {
 }
 
 
+def _softmax(context: RuleContext, found: Attention) -> str:
+    """What their softmax runs in, where that is more than one kernel."""
+    rows = found.between[device_work(context).kind[found.between] == KernelKind.SOFTMAX]
+    names, times = np.unique(context.operations.name[rows], return_counts=True)
+    told = [f"{count(n)} in {kernel_label(context.trace.names[name])}" for name, n in zip(names, times, strict=True)]
+    return f" (softmax: {', '.join(told)})" if 1 < len(told) <= A_FEW_LINES else ""
+
+
 def _attention(context: RuleContext) -> Iterator[Match]:
     written_out = attention(context)
     kernels = KernelSet(context, written_out.between)
@@ -41,8 +52,9 @@ def _attention(context: RuleContext) -> Iterator[Match]:
         return
     least, most = ATTENTION.threshold(context, "fused_least"), ATTENTION.threshold(context, "fused_most")
     yield kernels.match(
-        f"{counted(written_out.instances, 'attention runs', 'attentions run')} as several kernels, with softmax apart"
-        f"{_passes(written_out)}: {count(len(kernels))} kernels between the matrix products take "
+        f"{counted(written_out.instances, 'attention runs', 'attentions run')} as several kernels each"
+        f"{_softmax(context, written_out)}{_passes(written_out)}: "
+        f"{count(len(kernels))} kernels between the matrix products take "
         f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time",
         kernels.evidence(
             count=written_out.instances,

@@ -143,7 +143,7 @@ def _late_code(context: RuleContext, named: list[_Covering], *, is_cuda: bool, i
     """What to write, where that is known, and what comes earlier then. ``is_slow``: one call takes most of the run."""
     if is_slow:
         lazy = "" if context.trace.is_of_amd else "CUDA_MODULE_LOADING=LAZY "
-        what = f"{'loads code when needed, and ' if lazy else ''}sees no other GPU"
+        what = f"{'loads code when needed, and ' if lazy else ''}starts no other GPU"
         return {"code": f"{lazy}{_own_gpus(context)}  # {what}", "earlier": _SLOW}
     if is_cuda:
         is_one = len(context.timeline.devices) == 1

@@ -252,7 +252,7 @@ def _graphs(context: RuleContext) -> Iterator[Match]:
         {
             "graph_launches": turns.graphs,
             "launches_per_graph": round(of_graph, 1),
-            "sequences": [f"{times:,} of {unit:,} launches" for unit, times in turns.units[:_MOST_KINDS]],
+            "sequences": [f"{times:,} times {unit:,} launches" for unit, times in turns.units[:_MOST_KINDS]],
             "assumed_graph_launch_ns": graph_launch_ns,
             "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
         },
