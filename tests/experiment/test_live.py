@@ -96,7 +96,7 @@ TRAINING = """
 import sys, torch
 from torch.utils.data import DataLoader, Dataset
 class Items(Dataset):
-    def __len__(self): return 600
+    def __len__(self): return 1200
     def __getitem__(self, at): return torch.randn(16) + at * 0.001
 if __name__ == "__main__":
     torch.manual_seed(0); torch.set_num_threads(1)

@@ -191,19 +191,29 @@ class ShownAccount(Struct, frozen=True):
         """Of its bar, small ones folded."""
         return segments(self.time, fold_below=FOLD_BELOW)
 
+    @property
+    def _mostly(self) -> dict[str, str]:
+        """What causes are mostly of: the bound by what it waits for; launch overhead by calls that prefetch managed
+        memory, and copies by fills of memory, whatever it is bound by."""
+        waits = sentences.WAITS_FOR.get(self.verdict.waits_for)
+        told = {self.verdict.bound: waits.mostly} if waits else {}
+        if self.device is None:
+            return told
+        prefetch_ns = sum(top.total_ns for top in self.device.api.top if "MemPrefetch" in top.name)
+        copying_ns = sum(copies.total_ns for copies in self.device.memcpy.values())
+        told["cuda_api"] = "mostly prefetching" if prefetch_ns > HALF * self.time.get("cuda_api", 0) else ""
+        told["gpu_copy"] = (
+            sentences.WAITS_FOR["fills"].mostly if copying_ns < HALF * self.time.get("gpu_copy", 0) else ""
+        )
+        return told
+
     def named(self, part: Segment) -> str:
         """What a part of its bar is called: ``blocked (mostly for input)``; ``copy (mostly filling memory)``, whatever
         it is bound by, where that takes long enough; ``cause not recorded``, where all of the GPU's work is."""
         if part.cause == "unattributed" and self.device is not None and not sentences.lacks_records(self.device):
             return f"cause {part.label}"
-        if part.cause == "cuda_api" and self.device is not None and part.fraction >= SMALL:
-            prefetch_ns = sum(top.total_ns for top in self.device.api.top if "MemPrefetch" in top.name)
-            return f"{part.label} (mostly prefetching)" if prefetch_ns > HALF * self.time[part.cause] else part.label
-        waits = sentences.WAITS_FOR.get(self.verdict.waits_for) if part.cause == self.verdict.bound else None
-        if part.cause == "gpu_copy" and self.device is not None and part.fraction >= SMALL:
-            copying_ns = sum(copies.total_ns for copies in self.device.memcpy.values())
-            waits = sentences.WAITS_FOR["fills"] if copying_ns < HALF * self.time[part.cause] else None
-        return f"{part.label} ({waits.mostly})" if waits else part.label
+        mostly = self._mostly.get(part.cause, "") if part.fraction >= SMALL or part.cause == self.verdict.bound else ""
+        return f"{part.label} ({mostly})" if mostly else part.label
 
     @property
     def has_account(self) -> bool:
@@ -575,6 +585,13 @@ def beyond_the_bar(report: Report) -> str:
     if any((one.saving_ns or 0) > (1 + SMALL) * one.time.get(one.verdict.bound, 0) > 0 for one in several):
         return "A GPU's saving may exceed what its bar shows of the cause: later work would start earlier, too."
     return ""
+
+
+def of_each_alone(report: Report, rows: Sequence[Row]) -> str:
+    """That a region's bound is its own, where the whole has two and no row does; else empty."""
+    mixed = any(device.verdict.mixed_of for device in report.devices)
+    is_unlike = mixed and rows and not any(row.region.verdict.mixed_of for row in rows if row.is_judged)
+    return "BOUND BY: of the region alone; the verdict is of the whole window." if is_unlike else ""
 
 
 def _own_ns(row: Row) -> float:

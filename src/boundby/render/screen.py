@@ -232,6 +232,7 @@ class _Regions(Struct, frozen=True):
             saves,
             view.beyond_the_bar(self.report),
             view.not_by_size(rows),
+            view.of_each_alone(self.report, rows),
         )
         told = [" ".join(filter(None, notes)), view.uneven(rows), view.by_boundby(rows)]
         return [*lines, *(line for text in told for line in face.wrapped(text.strip(), style=DIM))]

@@ -363,7 +363,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cuda_api",
         id="graphs-with-collectives",
-        title="Launch what repeats as one CUDA graph that includes the collectives",
+        title="Launch what repeats as one CUDA graph, on all ranks alike",
         rules=("cuda-graphs",),
         do={
             "torch": 'model = torch.compile(model, mode="reduce-overhead")  # in place of torch.compile(model)',
