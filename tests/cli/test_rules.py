@@ -80,6 +80,7 @@ def test_an_unknown_rule_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
             "cannot tell",
             "not recorded",
             "launched but not started",
+            "kernel time",
             "profiler",
             "overlapped",
         ),

@@ -441,9 +441,10 @@ class Row(Struct, frozen=True):
 
 
 def _is_paid_once(verdict: Verdict, responses: Iterable[FirstResponse]) -> bool:
-    """Whether initialization is the bound, and no advice on that saves this run anything."""
-    advice = [one for one in responses if one.id.startswith("init.")] if verdict.bound == "init" else []
-    return bool(advice) and all(one.saving_ns is None or sentences.saves_elsewhere(one.id) for one in advice)
+    """Whether initialization is the bound, and all advice on that saves other runs only: of advice without a number
+    nobody knows."""
+    advice = [one.id for one in responses if one.id.startswith("init.")] if verdict.bound == "init" else []
+    return bool(advice) and all(map(sentences.saves_elsewhere, advice))
 
 
 class Selection(Struct, frozen=True):
@@ -574,7 +575,7 @@ def most_saved(rows: Sequence[Row]) -> str:
     if any((row.region.max_saving_ns or 0) > (1 + SMALL) * _own_ns(row) > 0 for row in rows if not row.is_paid_once):
         told.append("It may exceed the region's own time: later work would start earlier, too.")
     if any(row.is_paid_once for row in rows):
-        told.append(f"{ONCE}: a process pays for initialization once, and this run saves none of it.")
+        told.append(f"{ONCE}: each process pays this once, and this run saves none of it.")
     return " ".join(told)
 
 
@@ -622,16 +623,14 @@ def select(report: Report, min_share: float | None = None) -> Selection:
 
 
 def _marked(rows: Sequence[Row], report: Report) -> tuple[Row, ...]:
-    """Rows that know whether their pace comes from outside, and whether a process pays for their bound once, by their
-    own advice or else by that of the whole report."""
+    """Rows that know whether their pace comes from outside, whether a process pays for their bound once, and whether
+    what they save is a row's below."""
     is_paced = any(account.is_paced for account in accounts(report))
-    members: tuple[DeviceReport | ThreadReport, ...] = (*report.devices, *report.threads)
-    every = [one for member in members for one in member.first_responses]
     return tuple(
         replace(
             row,
             is_paced=is_paced,
-            is_paid_once=_is_paid_once(row.region.verdict, row.region.first_responses or every),
+            is_paid_once=_is_paid_once(row.region.verdict, row.region.first_responses),
             saves_below=_saves_below(row, rows[place + 1 :]),
         )
         for place, row in enumerate(rows)
