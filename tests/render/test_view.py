@@ -3,7 +3,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from boundby.document import sentences
-from boundby.document.view import EXTERNAL_PACE, MAX_ROWS, accounts, is_known, not_by_size, select
+from boundby.document.view import EXTERNAL_PACE, MAX_ROWS, ONCE, accounts, is_known, not_by_size, select
 from boundby.model import units
 from boundby.results.report import (
     AnalysisSummary,
@@ -283,3 +283,35 @@ def test_without_a_verdict_the_call_that_holds_the_host_is_named() -> None:
     (account,) = accounts(replace(base, devices=(replace(device, verdict=none, api=held),)))
     assert account.measured[0].endswith(" s) the host is in hipMemcpyWithStream.")
     assert account.doubts == ()  # nothing to be sure of
+
+
+def test_a_row_says_once_only_where_all_advice_saves_other_runs() -> None:
+    base = reports.sample()
+    (place, region) = next((place, one) for place, one in enumerate(base.regions) if one.path)
+    start = replace(region, verdict=replace(region.verdict, bound="init"))
+    warm = FirstResponse("init.warm-up", "Warm up", saving_ns=(0, 1_000))
+    reuse = FirstResponse("init.reuse", "Allocate once")
+    told = []
+    for advice in ((warm,), (warm, reuse), ()):
+        regions = list(base.regions)
+        regions[place] = replace(start, first_responses=advice)
+        rows = select(replace(base, regions=tuple(regions)), min_share=0).rows
+        told.append(next(row.saves for row in rows if row.region.path == region.path))
+    assert told[0] == ONCE
+    assert ONCE not in told[1:]
+
+
+def test_a_row_has_no_number_that_is_a_row_s_below_of_another_bound() -> None:
+    base = reports.sample()
+    outer, inner = next((a, b) for a in base.regions for b in base.regions if a.path and b.path[:-1] == a.path)
+    whose = {outer.path: "cpu", inner.path: "host_blocked"}
+    for bound, told in (("host_blocked", [""]), ("cpu", ["5.00 ms"])):
+        whose[inner.path] = bound
+        regions = tuple(
+            replace(one, most_saved_ns=5_000_000, verdict=replace(one.verdict, bound=whose[one.path]))
+            if one.path in whose
+            else one
+            for one in base.regions
+        )
+        rows = select(replace(base, regions=regions), min_share=0).rows
+        assert [row.saves for row in rows if row.region.path == outer.path] == told
