@@ -154,13 +154,14 @@ def _finding(context: RuleContext, rule: Rule, match: Match, judged: _Judged) ->
     row = _row(rule, match)
     facts = {**remedies.common_facts(context.trace, context.program), **match.facts}
     examples = sorted(match.examples, key=lambda item: (-item.duration_ns, item.start_ns, item.what))[:MOST_EXAMPLES]
-    saving = {} if match.saving_ns is None else {"saving_by": "replay" if context.is_replayed else "account"}
+    saving_by = {"saving_by": "replay" if context.is_replayed else "account"}
+    is_told = match.saving_ns is None or "saving_by" in match.evidence
     return Finding(
         rule=rule.id,
         severity=judged.severity,
         title=f"{match.title}{judged.beside}",
         region=None if match.region is None else context.path(match.region),
-        evidence={**match.evidence, **saving},
+        evidence={**match.evidence, **({} if is_told else saving_by)},
         saving_ns=None if judged.saving is None else (judged.saving.low_ns, judged.saving.high_ns),
         advice=match.advice,
         docs=f"rules/{rule.id}",

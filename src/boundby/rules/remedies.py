@@ -273,7 +273,7 @@ TABLE: tuple[Remedy, ...] = (
             "any": "ncu --set full $launches $program",
         },
         text="A profiler of single kernels shows whether memory, arithmetic or latency limits it.",
-        needs="the kernel's source, or another library call",
+        needs="the kernel's source, or another library call to use instead, once the limit is known",
         caution="it is a vendor's kernel at its peak already",
         is_search=True,
     ),

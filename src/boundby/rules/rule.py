@@ -72,6 +72,10 @@ class Threshold(Struct, frozen=True):
         return context.thresholds.get((rule_id, self.name), self.value)
 
 
+#: Evidence of a match whose saving is computed from measured times, and from no replay.
+MEASURED = {"saving_by": "measured"}
+
+
 class Match(Struct, frozen=True):
     """What a rule found in one place. ``region`` is an index into the timeline's regions (0: the root)."""
 

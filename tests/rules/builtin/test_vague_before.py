@@ -108,7 +108,7 @@ def test_instances_of_other_work_are_not_unsteady() -> None:
 
     steps = [step(number, *(("small", 200 * US) if number % 2 else ("large", 2 * MS))) for number in range(12)]
     (item,) = of("unsteady", Source(program(*steps, Sync())))
-    assert "instances do different work, of 2 kinds by their kernels" in item.title
+    assert "instances do 2 kinds of work, by their kernels" in item.title
 
 
 def test_what_another_process_takes_of_the_gpu_is_not_the_optimizers() -> None:

@@ -39,7 +39,11 @@ _OF_MORE = {("calls_ns", "small-chunks"): "host time in the calls of these copie
 # Where ``total_ns`` is the time of something else than what is counted.
 _TIMED = {"unfused-attention": "kernels between the matrix products"}
 # A word of the tool's -> what it stands for.
-_WORDS = {"account": "from the shares of the time", "replay": "by replaying the trace without this cost"}
+_WORDS = {
+    "account": "from the shares of the time",
+    "measured": "from measured times, without a replay",
+    "replay": "by replaying the trace without this cost",
+}
 # What each figure is, so that it is understood without those beside it; any other reads as it is spelled.
 _LABELS = {
     "allocated_bytes": "memory allocated",

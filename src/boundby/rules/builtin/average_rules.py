@@ -143,8 +143,8 @@ def _uneven(
     steady = item.steady_ns
     if kinds := _kinds_of_work(context, item):
         title = (
-            f"instances do different work, of {kinds} kinds by their kernels: from {duration(low)} to "
-            f"{duration(high)} (one in ten is beyond), as long as their like each"
+            f"instances do {kinds} kinds of work, by their kernels: most take {duration(low)} to {duration(high)}, and "
+            "instances of one kind take about equally long"
         )
         return title, _OTHER_WORK
     who = place(context.path(item.region))

@@ -18,7 +18,7 @@ from boundby.model.scale import NOTABLE, SLIGHT
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.remedies import by_key
-from boundby.rules.rule import Match, Rule
+from boundby.rules.rule import MEASURED, Match, Rule
 
 
 def _shared_gpu(context: RuleContext) -> Iterator[Match]:
@@ -43,6 +43,7 @@ def _shared_gpu(context: RuleContext) -> Iterator[Match]:
                 "kinds_of_kernels": item.kinds,
                 "common_lengths_ns": list(item.common_ns),
                 "interrupted_ns": item.total_ns,
+                **MEASURED,
             },
             saving_ns=(0, item.total_ns),
             advice=(
@@ -75,6 +76,7 @@ def _shared_gpu(context: RuleContext) -> Iterator[Match]:
                 "fastest_tenth": slow.fastest + 1,
                 "slowest_tenth": slow.slowest + 1,
                 "parts": PARTS,
+                **MEASURED,
             },
             saving_ns=(0, slow.excess_ns),
             advice=(
@@ -94,7 +96,7 @@ def _command(context: RuleContext, remedy: str) -> str:
 
 SHARED_GPU = Rule(
     id="shared-gpu",
-    title="Kernels are slower than their like: the GPU is shared, or its clock is lower",
+    title="Kernels are slower than others of their kind: the GPU is shared, or its clock is lower",
     group="gpu_compute",
     check=_shared_gpu,
     needs=("kernels", "cuda_api"),
@@ -137,6 +139,7 @@ def _preempted(context: RuleContext) -> Iterator[Match]:
                 "times": len(length),
                 "median_ns": int(median(length)),
                 "cores_taken_meanwhile": {taker: round(cores, 2) for taker, cores in sorted(takers.items())},
+                **MEASURED,
             },
             saving_ns=(0, waits.total),
             advice=tuple(

@@ -25,7 +25,7 @@ from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, MOST, NEARLY_ALL, QUARTER
 from boundby.model.units import count, counted, duration, percent, size
 from boundby.rules.builtin._operations import ENOUGH, CopySet, LaunchSet, in_no_order, launched
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import MEASURED, Match, Rule, Threshold
 
 # Why a CUDA graph does not hold them as they are.
 _CUT = (
@@ -155,6 +155,7 @@ def _small_chunks(context: RuleContext) -> Iterator[Match]:
             calls_ns=small.calls_ns,
             kernel_count=len(small.kernels),
             times_larger=larger,
+            **MEASURED,
         ),
         saving_by_size(context, small),
         (_larger_chunks(context, small, larger),),

@@ -18,7 +18,7 @@ from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MOST, NEARLY_ALL, QUAR
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import ENOUGH, KernelSet, small_grid_rows
-from boundby.rules.rule import Match, Rule, note
+from boundby.rules.rule import MEASURED, Match, Rule, note
 
 _BUCKETS = "Send them in buckets, not one by one: each collective has a fixed cost, and all ranks meet in each"
 _BUCKETS_OF_TORCH = f"{_BUCKETS} (DDP: bucket_cap_mb; FSDP: wrap whole layers; DeepSpeed: reduce_bucket_size)"
@@ -200,6 +200,7 @@ def _straggler(context: RuleContext) -> Iterator[Match]:
             "median_lateness_ns": int(median(lateness)),
             "others_waited_ns": waited,
             "kernel": name,
+            **MEASURED,
         },
         saving_ns=(0, waited),
         advice=(
@@ -261,6 +262,7 @@ def _unequal(context: RuleContext) -> Iterator[Match]:
                     "compute_ns": {str(gpu): ns for gpu, ns in zip(ids, busy.tolist(), strict=True)},
                     "mean_ns": int(busy.mean()),
                     "names": sorted({gpus[device.index].name for device in used}),
+                    **MEASURED,
                 },
                 saving_ns=(0, extra),
                 advice=(

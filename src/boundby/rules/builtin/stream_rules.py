@@ -18,7 +18,7 @@ from boundby.model.units import count, duration
 from boundby.replay.streams import SWITCH_LIMIT_NS
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet, MatchedOperations
-from boundby.rules.rule import Match, Rule
+from boundby.rules.rule import MEASURED, Match, Rule
 from boundby.trace.tables import OpKind, StreamRole
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -109,6 +109,7 @@ def _default(context: RuleContext) -> Iterator[Match]:
                     "default_stream_busy_ns": held.sides_ns[0],
                     "other_streams_busy_ns": held.sides_ns[1],
                     "stream_wait_event_calls": waits,
+                    **MEASURED,
                 },
                 saving_ns=(0, most),
                 advice=(
@@ -194,6 +195,7 @@ def _shared(context: RuleContext) -> Iterator[Match]:
                 "kernels": len(here),
                 "small_kernels": small,
                 "small_kernels_ns": int(small_ns.sum()),
+                **MEASURED,
             },
             saving_ns=(0, most),
             advice=(
