@@ -367,7 +367,7 @@ def test_the_credit_is_what_the_cause_has_less_and_is_shared(
     assert {item.measured_ns for item in found} == {20_000_000}
     assert {item.cause_ns for item in found} == {6_000_000 if cause else None}
     assert finding_figures(found[1]) == (
-        f"promised to save 10.0-100 us; {credit} (shared with another resolved finding)"
+        f"promised to save 10.0-100 us; {credit}, by this and another resolved finding together"
     )
 
 
@@ -538,5 +538,5 @@ def test_what_saves_a_run_nothing_is_no_promise() -> None:
     told = "what you time gets shorter by up to 66.0 ms; the whole run does not"
     assert finding_figures(found) == told
     left = FindingChange(status="resolved", finding=warm_up, saving_before_ns=(0, 66_000_000))
-    assert finding_figures(left) == "promised up to 66.0 ms, with no gain for the whole run"
+    assert finding_figures(left) == "promised up to 66.0 ms, but not in that run"
     assert finding_figures(replace(found, finding=replace(warm_up, remedy=""))) == "would save up to 66.0 ms"

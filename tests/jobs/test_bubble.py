@@ -101,5 +101,5 @@ def test_even_stages_are_held_up_by_their_bubble_alone() -> None:
     screen = " ".join(to_terminal.render(document(found)).split())
     assert found.stragglers == ()
     assert "1. The pipeline's stages fill and drain in each step (its bubble): that takes 25 % of the time" in screen
-    assert "Nobody" not in screen
+    assert "No single one" not in screen
     assert re.search(r"the pipeline fills and drains for \d+ % of the time, and perfect balance would save", screen)

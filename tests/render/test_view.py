@@ -152,7 +152,7 @@ def test_the_next_limit_is_hidden_only_where_the_gpus_work_hides_it() -> None:
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 10_000_000}).endswith(hidden)
     after_waits = {"cuda_api": 10_000_000, "sync": 360_000_000}
     told = sentences.outlook(compute, 1_000_000_000, left, after_waits)
-    assert told.endswith("the next limit would be launch overhead that follows syncs, which the bar counts as sync.")
+    assert told.endswith("the next limit would be launch overhead, now part of sync in the bar.")
     shown = "the next limit would be launch overhead."
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 380_000_000}).endswith(shown)
     little = {"gpu_compute": WhatIf("infinite_gpu", 27_000_000, 1_000_000_000)}  # no letter of a bar of a hundred

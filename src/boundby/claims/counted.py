@@ -179,8 +179,8 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
 
     def of_finding(self, item: Finding) -> Told:
         """What a finding says."""
-        return Told(
-            item.title if self.is_part else f"{item.title}{within(item)}{self._once_more(item)}",
+        told = Told(
+            item.title if self.is_part else f"{item.title}{within(item)}",
             item.saving_ns,
             item.advice[0] if item.advice else "",
             f"boundby explain {item.rule}",
@@ -190,12 +190,16 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
             where=item.where,
             rule=item.rule,
         )
+        if item.remedy == "cpu.start-once" and self.is_all_start:
+            code = f"{self.facts['sample']}  # with more steps"
+            told = told._replace(title="Record a longer run: all of this one is start-up", code=code)
+        return told
 
-    def _once_more(self, item: Finding) -> str:
-        """Where a remedy looks at the run after its start: that a process pays for what follows once, too."""
+    @property
+    def is_all_start(self) -> bool:
+        """The program is bound by initialization to the end: no part of it shows what a longer run does."""
         phases = self.part.phases if isinstance(self.part, DeviceReport) else ()
-        is_paid_once = item.remedy == "cpu.start-once" and phases and phases[-1].bound == Cause.INIT.key
-        return "; what follows is paid once, too: a longer run shows more" if is_paid_once else ""
+        return bool(phases) and phases[-1].bound == Cause.INIT.key
 
     def tells(self, *of_rules: str) -> bool:
         """Whether one of these rules has found anything, be it a note that saves nothing."""

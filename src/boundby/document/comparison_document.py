@@ -32,7 +32,16 @@ from boundby.document.blocks import (
     section,
     segments,
 )
-from boundby.document.sentences import NOTE, bound_label, bound_word, each_time, gpus, saves_elsewhere, saves_range
+from boundby.document.sentences import (
+    NOTE,
+    bound_label,
+    bound_word,
+    each_time,
+    gpus,
+    is_not_by_size,
+    saves_elsewhere,
+    saves_range,
+)
 from boundby.document.view import NO_RANGE
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, LETTER, NOUN, SHORT_LABEL, info
@@ -371,7 +380,9 @@ def verdict(device: DeviceChange) -> str:
     old, new = (bound_label(item.verdict) for item in (earlier, later))
     if old == new and bound_word(earlier.verdict) == bound_word(later.verdict):
         return f"{most}It was {new} and still is."
-    return f"{most}It was {old} and is now {new}."
+    other = SHORT_LABEL[max(later.time, key=lambda cause: later.time[cause])]
+    unlike = f" (removing that saves most, though {other} takes more time)"
+    return f"{most}It was {old} and is now {new}{unlike if is_not_by_size(later.verdict, later.time) else ''}."
 
 
 _STATUS = {
@@ -471,9 +482,11 @@ def _state(item: RegionChange) -> str:
 
 
 def _bounds(item: RegionChange) -> str:
-    """``sync``, or ``sync → api``."""
+    """``sync``, ``sync → mixed``, or both causes of a mixed one that was so before."""
     words = [clean(bound_word(account.verdict)) for account in (item.before, item.after) if account is not None]
-    return " → ".join(dict.fromkeys(words))
+    if len(words := [*dict.fromkeys(words)]) < 2:
+        return "".join(words)
+    return " → ".join("mixed" if " + " in word else word for word in words)
 
 
 def _renamed(item: RegionChange) -> str:
@@ -571,7 +584,7 @@ def _noun(cause: str) -> str:
 
 def _mostly(item: RegionChange) -> str:
     """``sync -11.2 ms``"""
-    largest = _changed_most(item.before, item.after)
+    largest = _changed_most(item.before, item.after) if item.why_not is None else None
     return "" if largest is None else f"{SHORT_LABEL[largest.cause]} {largest.delta}"
 
 
@@ -714,7 +727,7 @@ def finding_figures(item: FindingChange) -> str:
             return "not in the second run"
         promised = f"promised to save {saves_range(old)}" if old else ""
         if old and saves_elsewhere(item.finding.remedy):
-            promised = f"promised {saves_range(old)}, with no gain for the whole run"
+            promised = f"promised {saves_range(old)}, but not in that run"
         return "; ".join(filter(None, (promised, _credit(item))))
     saving = new or old
     return _would_save(item, saving) if saving else ""
@@ -786,7 +799,7 @@ def _together(item: FindingChange) -> str:
     if item.together < 2:
         return ""
     others = "another resolved finding" if item.together == 2 else f"{item.together - 1} other resolved findings"
-    return f" (shared with {others})"
+    return f", by this and {others} together"
 
 
 class FindingRow(Struct, frozen=True):

@@ -389,7 +389,7 @@ def nobody(job: JobReport) -> str:
             why = f"Its {job.steps} steps differ too much from each other to say that it is slow itself."
         return f"Perhaps {who}: {share} of what ranks wait for others is for it. {why}"
     least = units.percent(SLIGHT)
-    return f"Nobody: making any rank, stage or link as fast as its peers saves less than {least}."
+    return f"No single one: making any rank, stage or link as fast as its peers saves less than {least}."
 
 
 def _noun(cause: str) -> str:
@@ -526,8 +526,8 @@ def _lengths(job: JobReport, lines: Sequence[_Line]) -> Iterator[str]:
     earlier_ns = max((line.longest_ns for line in lines), default=0) - job.length_ns
     if earlier_ns >= NEGLIGIBLE * job.length_ns:
         yield (
-            f"The ranks' times also cover up to {units.duration(earlier_ns)} before the end of the first collective, "
-            "which the job's time does not."
+            "The job's time begins when the first collective ends. The ranks' times begin up to "
+            f"{units.duration(earlier_ns)} earlier."
         )
     if any(line.bar().scale < 1 - SMALL for line in lines):
         yield "A shorter bar: that rank began later or ended earlier."
@@ -699,7 +699,7 @@ def job_comparison_document(found: JobComparison, result: GateResult | None = No
             *limits(result),
             *section(
                 "Who holds it up",
-                stragglers if found.stragglers else Paragraph("Nobody, before and after."),
+                stragglers if found.stragglers else Paragraph("No single rank, before and after."),
                 id="stragglers",
                 short="Who",
             ),

@@ -121,7 +121,7 @@ def headline(
         first, second = (_AS_NOUN.get(cause, SHORT_LABEL.get(cause, cause)) for cause in verdict.mixed_of)
         return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}.", "mixed")
     words = _bound_of_thread(verdict) if of_host else bound_label(verdict)
-    end = f"; start with {NOUN[begin_with]}." if begin_with in NOUN else "."
+    end = f"; work on {NOUN[begin_with]} first." if begin_with in NOUN else "."
     return Headline(f"{subject} {verb} ", words.upper(), end, verdict.bound)
 
 
@@ -286,7 +286,8 @@ def _beyond(cause: str, saves: MiddleHalf, window_ns: int, time: Mapping[str, in
     own_ns = time.get(cause)
     if own_ns is None or saves.told_ns <= own_ns or saves.most_told_ns(window_ns) - own_ns <= MARGIN * window_ns:
         return ""
-    share, exceeds = units.percent(own_ns / window_ns), "exceeds" if saves.least_ns > own_ns else "may exceed"
+    share = units.percent(own_ns / window_ns)
+    exceeds = "exceeds" if saves.least_ns - own_ns > MARGIN * window_ns else "may exceed"
     return f" {this} {exceeds} the {share} in the bar, because later work would start earlier, too."
 
 
@@ -300,7 +301,7 @@ def _next_limit(following: str, verdict: Verdict, window_ns: int, saved_ns: int,
         return NOUN[following]
     is_after_waits = following not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
     return (
-        f"{NOUN[following]} that follows syncs, which the bar counts as sync"
+        f"{NOUN[following]}, now part of sync in the bar"
         if is_after_waits
         else f"{NOUN[following]}, now hidden behind the GPU's work"
     )
@@ -585,9 +586,9 @@ def steady(device: DeviceReport, width: int | None = None, first_steps: int = 0)
     named = [f"{clean(part.name)} {units.duration(part.ns)}" for part in parts[:MOST_PARTS]]
     named = [clean(parts[0].name)] if is_one else named
     after_ns = device.window.end_ns - found.window.end_ns if found else 0
-    after = (
-        f" before them and {units.duration(after_ns)} after them" if after_ns >= WORTH_A_NAME * device.window_ns else ""
-    )
+    after = ""
+    if found is not None and after_ns >= WORTH_A_NAME * device.window_ns:
+        after = f" before the {_step_word(found)}s and {units.duration(after_ns)} after them"
     share = units.percent(once_ns / device.window_ns)
     work = "One-time work"
     if found is not None and first_steps:
@@ -622,6 +623,11 @@ def because(verdict: Verdict) -> str:
         return f"Why not: {clean(verdict.why_not).rstrip('.')}."
     text = clean(verdict.because).rstrip(".")
     return f"Why: {text}." if text else ""
+
+
+def is_not_by_size(verdict: Verdict, time: Mapping[str, int]) -> bool:
+    """Whether another cause than the bound plainly takes more of this time."""
+    return verdict.bound in time and time[verdict.bound] + WIDE * sum(time.values()) < max(time.values())
 
 
 def bound_label(verdict: Verdict) -> str:

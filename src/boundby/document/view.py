@@ -523,11 +523,7 @@ def inside_its_like(rows: Sequence[Row]) -> str:
 
 def not_by_size(rows: Sequence[Row]) -> str:
     """Why a region is bound by another cause than its bar is full of; empty where none is."""
-    judged = (row for row in rows if row.letter)
-    is_other = any(
-        row.time[row.region.verdict.bound] + sentences.WIDE * sum(row.time.values()) < max(row.time.values())
-        for row in judged
-    )
+    is_other = any(sentences.is_not_by_size(row.region.verdict, row.time) for row in rows if row.letter)
     return "BOUND BY: what saves most if it is gone, even where another cause takes more time." if is_other else ""
 
 
@@ -571,11 +567,11 @@ def most_saved(rows: Sequence[Row]) -> str:
     """What ``SAVES UP TO`` means, of rows that have one, and what may be unexpected of it; empty without rows."""
     if not rows:
         return ""
-    told = ["SAVES UP TO: what one change in the region saves at most."]
+    told = ["SAVES UP TO: the most that removing a single cause from the region saves."]
     if any((row.region.max_saving_ns or 0) > (1 + SMALL) * _own_ns(row) > 0 for row in rows if not row.is_paid_once):
         told.append("It may exceed the region's own time: later work would start earlier, too.")
     if any(row.is_paid_once for row in rows):
-        told.append(f"{ONCE}: each process pays this once, and this run saves none of it.")
+        told.append(f"{ONCE}: a start-up cost that each process pays once; this run gains nothing.")
     return " ".join(told)
 
 

@@ -179,7 +179,7 @@ def named_workers(found: Sequence[FeedingWorker]) -> str:
     parts = []
     for is_process, singular, several, name in (
         (True, "worker process", "worker processes", "pid"),
-        (False, "thread of the same process", "threads of the same process", "tid"),
+        (False, "other thread of the program", "other threads of the program", "tid"),
     ):
         alike = [worker for worker in found if worker.is_process == is_process]
         if not alike:

@@ -655,7 +655,7 @@ def _gain(even_ns: int, diagnosis: Diagnosis) -> str:
     length = max(diagnosis.length_ns, 1)
     first_ns = _of_the_first(diagnosis)
     if first_ns > even_ns:
-        evenly = f" (work shared evenly: {units.percent(even_ns / length)})" if even_ns > 0 else ""
+        evenly = f" (sharing the work evenly: {units.percent(even_ns / length)} shorter)" if even_ns > 0 else ""
         return f"without that the job would be {units.percent(first_ns / length)} shorter{evenly}"
     return f"perfect balance would make the job {units.percent(even_ns / length)} shorter"
 

@@ -12,7 +12,7 @@ from boundby.document import report_document, sentences, view
 from boundby.document.blocks import Segment, cells, clean, region_name, segments
 from boundby.document.view import Row, ShownAccount
 from boundby.model import units
-from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
+from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, LETTER, OTHER
 from boundby.model.scale import COLUMN, HANDFUL, LIST, SMALL
 from boundby.render import to_terminal
 from boundby.render.face import (
@@ -290,6 +290,10 @@ def _indent(row: Row, name: int) -> str:
 
 
 def bound(row: Row, face: Face) -> Text:
+    """The verdict behind its letter; of a mixed one the two letters, as the bar has them."""
+    mixed = row.region.verdict.mixed_of
+    if row.bound and not row.letter and mixed:
+        return Text(f"  mixed: {' + '.join(LETTER[cause] for cause in mixed)}{'?' * row.is_uncertain}")
     if not row.letter:
         return Text(f"  {row.bound}", style=DIM if row.bound == "hidden" else "")
     return face.cause(row.region.verdict.bound, row.bound)

@@ -589,8 +589,8 @@ TABLE: tuple[Remedy, ...] = (
         id="cheaper-code",
         title="Find the code that the host spends most time in, and make it cheaper",
         do={
-            "torch": "py-spy record --native -o profile.svg -- $program  # over many steps",
-            "python": "py-spy record --native -o profile.svg -- $program  # over many steps",
+            "torch": "py-spy record --native -o profile.svg -- $program  # 100 samples a second: run many steps",
+            "python": "py-spy record --native -o profile.svg -- $program  # 100 samples a second: run many steps",
             "any": "perf record -g -- $program\nperf report",
         },
         text="Compute once what does not change, call once over an array instead of once an element, or move the work "
@@ -646,7 +646,7 @@ TABLE: tuple[Remedy, ...] = (
         bound="cpu",
         id="start-once",
         title="Look at the run after its one-time start",
-        do={"any": "boundby analyze $report $rest"},
+        do={"any": "boundby analyze $report $rest  # without the start"},
         text="What comes before most of the kernels is paid once: a longer run, or one process for many jobs, does not "
         "pay it again.",
         needs="a process that is kept for the next job",
@@ -847,7 +847,7 @@ TABLE: tuple[Remedy, ...] = (
         id="pinned-for-reuse",
         title="If a longer run copies the same buffers again, pin them",
         do=_PINNED,
-        elsewhere="each further time saves $time; in this run, pinning costs about what it saves",
+        elsewhere="each further copy from pinned memory saves $time; in this run, pinning costs about what it saves",
     ),
     Remedy(
         bound="gpu_copy",
@@ -1059,7 +1059,7 @@ TABLE: tuple[Remedy, ...] = (
         bound="init",
         id="after-warm-up",
         title="Look at what comes after the warm-up",
-        do={"any": "boundby analyze $report $rest"},
+        do={"any": "boundby analyze $report $rest  # without the start"},
     ),
     Remedy(
         bound="init",
@@ -1091,7 +1091,7 @@ TABLE: tuple[Remedy, ...] = (
         bound="init",
         id="runtime-start",
         title="Analyse the run without its one-time start",
-        do={"any": "boundby analyze $report $rest"},
+        do={"any": "boundby analyze $report $rest  # without the start"},
         elsewhere="a process pays this once: $time",
     ),
     Remedy(
@@ -1135,7 +1135,7 @@ TABLE: tuple[Remedy, ...] = (
         id="steady-state",
         title="Look at the steady state",
         rules=("warm-up", "unsteady"),
-        do={"any": "boundby analyze $report $rest"},
+        do={"any": "boundby analyze $report $rest  # without the start"},
     ),
     Remedy(
         bound="",

@@ -40,7 +40,7 @@ def test_few_blocks_beside_a_longer_kernel() -> None:
     (found,) = told(case_small_grid.beside(10 * MS), "small-grid")
     assert found.title.startswith("4 kernels of 1 block take ")
     assert found.saving_ns is None
-    assert "launches 1 block of 256 threads on 108 multiprocessors" in found.advice[0]
+    assert "has 1 block of 256 threads for 108 multiprocessors" in found.advice[0]
 
 
 def test_two_arrays_go_out_and_back() -> None:

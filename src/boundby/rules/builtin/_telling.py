@@ -89,7 +89,7 @@ def mostly_in(spots: Sequence[Hotspot]) -> str:
 
 
 def spread(spots: Sequence[Hotspot]) -> str:
-    """``, spread over many functions (31 % of the samples in parse, 20 % in hash; no other function has more)``,
+    """``, spread over many functions (the most: 31 % of the samples in parse, 20 % in hash)``,
     where none holds half. A standard library's functions say nothing of the program: their share is told, not their
     names."""
     named = [spot for spot in spots if spot.share >= NAMED][:MOST_NAMED]
@@ -100,7 +100,7 @@ def spread(spots: Sequence[Hotspot]) -> str:
     else:
         first, *others = named
         shares = (f", {percent(spot.share)} in {spot.place}" for spot in others)
-        most = f"{percent(first.share)} of the samples in {first.place}{''.join(shares)}; no other function has more"
+        most = f"the most: {percent(first.share)} of the samples in {first.place}{''.join(shares)}"
     return f", spread over many functions ({most})"
 
 

@@ -84,6 +84,7 @@ class _Wait(Struct, frozen=True):
     messages: Messages | None = None
     sends: Sender | None = None
     is_barrier: bool = False  # ranks only meet there: nothing is sent
+    is_send: bool = False
 
     @property
     def late_rank(self) -> str:
@@ -99,6 +100,8 @@ class _Wait(Struct, frozen=True):
             return "sleeps"
         if self.is_barrier:
             return "waits at a barrier for the other ranks"
+        if self.is_send:
+            return "waits until other ranks take its messages"
         if self.what == MESSAGES and self.sends is not None:
             return f"waits for messages of {self.sends.who}"
         return _SPELT_OUT.get(self.what, f"waits in {self.what}")
@@ -188,7 +191,9 @@ def _wait(context: RuleContext, place: Place) -> _Wait:
         if received is None or not received.late:
             sends = sender(context, place.region, host_pieces(context).intervals(place.rows))
         is_barrier = bool(_BARRIER.search(context.path(place.region)[-1]))
-        return _Wait(MESSAGES, latecomer(context, place.region), received, sends, is_barrier)
+        return _Wait(
+            MESSAGES, latecomer(context, place.region), received, sends, is_barrier, is_send=_are_sends(context, place)
+        )
     if _gil_share(context, place.rows) >= HALF:
         return _Wait("GIL")
     slept = slept_on(context, place.rows)

@@ -491,7 +491,7 @@ def _in_bar(context: RuleContext, part: _FirstCalls) -> str:
     is_side_by_side = part.processes > 1 or len(context.timeline.devices) > 1
     if is_side_by_side or shown_ns >= HALF * part.total_ns or part.total_ns - shown_ns <= MARGIN * context.window_ns:
         return ""
-    return f"the bar shows {duration(shown_ns) if shown_ns else 'none'} of it"
+    return f"{duration(shown_ns) if shown_ns else 'none'} of it counts as initialization"
 
 
 def _saving(context: RuleContext, part: _FirstCalls) -> SavingNs:

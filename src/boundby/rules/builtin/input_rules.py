@@ -236,7 +236,7 @@ def _of_workers(others: list[FeedingWorker]) -> dict[str, object]:
 def _at_work(context: RuleContext, sleeping: float) -> str:
     """What a GPU waits for meanwhile, where the host is seen at work."""
     is_work = bool(context.timeline.devices) and sleeping <= MOSTLY_ASLEEP and is_seen(context)
-    return ", mostly in host code" if is_work else ""
+    return ", while the host mostly computes" if is_work else ""
 
 
 def _of_reading(read: FilesRead | None) -> dict[str, object]:

@@ -284,9 +284,11 @@ def _small_grid(context: RuleContext) -> Iterator[Match]:
         return
     used = _used(alone)
     kernels = counted(len(alone), "kernel", "kernels")
-    does = "runs alone and fills" if len(alone) == 1 else "run alone and fill"
+    runs, it, fills = ("runs", "it", "fills") if len(alone) == 1 else ("run", "them", "fill")
+    does = f"{runs} with no other kernel beside {it} and {fills}"
     copying_ns = _copying_ns(context, alone.rows)
-    beside = f", {duration(copying_ns)} of it beside copies, which stay" if copying_ns >= alone.total_ns // 2 else ""
+    also = f"; for {duration(copying_ns)} of it copies run, too, and they stay"
+    beside = also if copying_ns >= HALF * alone.total_ns else ""
     yield alone.match(
         f"{kernels} ({duration(alone.total_ns)}) {does} {percent(used)} of the GPU's multiprocessors{beside}",
         alone.evidence(**_shapes(alone)),
@@ -434,10 +436,11 @@ def _shapes(kernels: KernelSet) -> dict[str, object]:
 
 
 def _launched(kernels: KernelSet) -> str:
-    """``gemm launches 4 blocks of 1,024 threads on 108 multiprocessors``: the costliest."""
+    """``the kernel gemm has 4 blocks of 1,024 threads for 108 multiprocessors``: the costliest."""
     work, row = device_work(kernels.context), _costliest(kernels)
     return (
-        f"{kernel_name(kernels.context, row)} launches {_blocks(work.blocks[row])} of {_threads(work.threads[row])} on "
+        f"the kernel {kernel_name(kernels.context, row)} has {_blocks(work.blocks[row])} of "
+        f"{_threads(work.threads[row])} for "
         f"{work.multiprocessors[row]} multiprocessors"
     )
 

@@ -87,7 +87,7 @@ _REFUSALS: tuple[tuple[re.Pattern[str], Refusal], ...] = (
     (
         expression(r"driver version \([\d.]+\) is not supported by this build"),
         Refusal(
-            "the driver is newer than the nsys of this recording supports",
+            "the nsys that recorded this is too old for the driver",
             _ANOTHER_NSYS,
             is_certain=False,
             command=_WITH_ANOTHER,
@@ -113,7 +113,7 @@ def why_no_cuda(diagnostics: Sequence[Diagnostic]) -> Refusal | None:
     if driver is not None and newer in reasons:
         is_certain = any(reason.is_certain for reason in reasons)
         return Refusal(
-            f"the driver for CUDA {driver} is newer than the nsys of this recording supports",
+            f"the nsys that recorded this is too old for the driver of CUDA {driver}",
             f"Install the nsys of CUDA {driver} or a newer one, then record again",
             is_certain,
             f"sudo apt-get install cuda-nsight-systems-{driver.replace('.', '-')}  # from the CUDA repository\n"
