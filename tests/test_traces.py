@@ -123,6 +123,21 @@ def test_four_devices_have_their_own_accounts() -> None:
     assert len({found.window_ns for found in report.devices}) == 4
 
 
+def test_who_waits_for_whose_messages_is_told() -> None:
+    titles = [item.title for item in report_of("openacc_mpi_4_processes_4_gpus.sqlite").findings]
+    assert any("rank 0 waits until other ranks take its messages" in title for title in titles)
+    assert any("the host (in 3 ranks) waits for messages of rank 0" in title for title in titles)
+
+
+def test_what_is_all_start_up_sends_to_a_longer_run() -> None:
+    found = device("jit_cpp_no_nvtx.sqlite")
+    first = found.first_responses[0]
+    assert found.phases[-1].bound == "init"
+    assert first.id == "cpu.start-once"
+    assert first.title == "Record a longer run: all of this one is start-up"
+    assert first.code.startswith("boundby profile -- ")
+
+
 def test_the_host_is_explained_while_the_gpu_idles() -> None:
     report = report_of("pytorch_a100_all_cpu_tables.sqlite")
     found = report.devices[0]

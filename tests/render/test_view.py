@@ -3,7 +3,17 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from boundby.document import sentences
-from boundby.document.view import EXTERNAL_PACE, MAX_ROWS, ONCE, accounts, is_known, not_by_size, select
+from boundby.document.view import (
+    EXTERNAL_PACE,
+    MAX_ROWS,
+    ONCE,
+    accounts,
+    beyond_the_bar,
+    is_known,
+    not_by_size,
+    of_each_alone,
+    select,
+)
 from boundby.model import units
 from boundby.results.report import (
     AnalysisSummary,
@@ -315,3 +325,38 @@ def test_a_row_has_no_number_that_is_a_row_s_below_of_another_bound() -> None:
         )
         rows = select(replace(base, regions=regions), min_share=0).rows
         assert [row.saves for row in rows if row.region.path == outer.path] == told
+
+
+def test_launch_overhead_that_is_mostly_prefetching_says_so() -> None:
+    base = reports.sample()
+    device = base.devices[0]
+    for name, share, told in (
+        ("cudaMemPrefetchAsync", 0.6, "launch overhead (mostly prefetching)"),
+        ("cudaMemPrefetchAsync", 0.4, "launch overhead"),
+        ("cudaLaunchKernel", 0.6, "launch overhead"),
+    ):
+        api = replace(device.api, top=(Top(name, 10, round(share * device.time["cuda_api"])),))
+        (account,) = accounts(replace(base, devices=(replace(device, api=api),)))
+        assert next(account.named(part) for part in account.parts if part.cause == "cuda_api") == told
+
+
+def test_a_saving_of_one_of_several_gpus_that_exceeds_its_bar_is_explained() -> None:
+    base = reports.two_devices()
+    for times, is_told in ((0.5, False), (1.5, True)):
+        devices = []
+        for device in base.devices:
+            saving = round(times * device.time[device.verdict.bound])
+            devices.append(replace(device, verdict=replace(device.verdict, saving_ns=saving, without_ns=None)))
+        assert bool(beyond_the_bar(replace(base, devices=tuple(devices)))) is is_told
+    assert beyond_the_bar(reports.sample()) == ""  # one GPU's own sentence says so
+
+
+def test_a_region_s_bound_is_its_own_where_the_whole_has_two() -> None:
+    base = reports.sample()
+    device = base.devices[0]
+    mixed = replace(device.verdict, bound="mixed", mixed_of=("sync", "cuda_api"))
+    rows = [row for row in select(base).rows if not row.region.verdict.mixed_of]
+    assert of_each_alone(base, rows) == ""
+    assert of_each_alone(replace(base, devices=(replace(device, verdict=mixed),)), rows).startswith("BOUND BY: ")
+    alike = [replace(rows[0], region=replace(rows[0].region, verdict=mixed)), *rows[1:]]
+    assert of_each_alone(replace(base, devices=(replace(device, verdict=mixed),)), alike) == ""

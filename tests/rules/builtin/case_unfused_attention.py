@@ -11,22 +11,22 @@ FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 1
 SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float>(float *, const float *, int)"
 
 
-def _layers(*attention: Instruction) -> Source:
+def layers(*attention: Instruction) -> Source:
     layer = [Work(20 * US), Launch(PRODUCT, 300 * US), *attention, Launch(PRODUCT, 300 * US)]
     return Source(program(Loop(20, [Range("step {i}", [Loop(4, layer)])]), Sync()))
 
 
 def written_out() -> Source:
     steps = [elementwise("Mul"), elementwise("Where"), REDUCE_MAX, elementwise("Sub"), EXP, REDUCE_SUM]
-    return _layers(*(Launch(kernel, 40 * US) for kernel in (*steps, elementwise("Div"))))
+    return layers(*(Launch(kernel, 40 * US) for kernel in (*steps, elementwise("Div"))))
 
 
 def one_softmax_kernel() -> Source:
-    return _layers(Launch(elementwise("Mul"), 40 * US), Launch(SOFTMAX, 80 * US))
+    return layers(Launch(elementwise("Mul"), 40 * US), Launch(SOFTMAX, 80 * US))
 
 
 def fused() -> Source:
-    return _layers(Launch(FLASH, 150 * US))
+    return layers(Launch(FLASH, 150 * US))
 
 
 def without_kernels() -> Source:

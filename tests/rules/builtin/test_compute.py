@@ -10,7 +10,7 @@ from boundby.results.report import Finding
 from boundby.simulate.instructions import MS, US, Copy, Launch, Loop, Record, Sync, WaitEvent, program
 from boundby.trace.tables import Trace
 from tests.rules.builtin.case_shared_gpu import hot, shared
-from tests.rules.builtin.case_unfused_attention import one_softmax_kernel, written_out
+from tests.rules.builtin.case_unfused_attention import PRODUCT, SOFTMAX, layers, one_softmax_kernel, written_out
 from tests.rules.builtin.hardware import on_gpu
 from tests.rules.builtin.harness import Source, findings
 
@@ -109,6 +109,16 @@ def test_causal_attention_is_advised_where_a_mask_is_seen() -> None:
     assert "attn_mask=mask" in masked.code  # a mask alone does not tell that it is causal
     assert "is_causal=True" in masked.advice[1]
     assert not [line for line in open_to_all.advice if "is_causal" in line]
+
+
+def test_the_kernels_of_softmax_are_named_where_it_has_several() -> None:
+    (one,) = of(one_softmax_kernel(), "unfused-attention")
+    other = SOFTMAX.replace("cunn_SoftMaxForward", "softmax_warp_forward")
+    (two,) = of(
+        layers(Launch(SOFTMAX, 80 * US), Launch(PRODUCT, 300 * US), Launch(other, 80 * US)), "unfused-attention"
+    )
+    assert "(softmax: " not in one.title
+    assert "(softmax: 80 in cunn_SoftMaxForward, 80 in softmax_warp_forward)" in two.title
 
 
 def _copies_on_their_own_stream(run_ns: int) -> Source:
