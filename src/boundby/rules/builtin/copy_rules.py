@@ -97,7 +97,7 @@ BANDWIDTH = Rule(
     cause=Cause.GPU_COPY,
     check=_slow,
     needs=("memcpy",),
-    thresholds=(Threshold("most", 4.0, "times", "A better link seldom brings more than that."),),
+    thresholds=(Threshold("most", 4.0, "times", "A better link seldom brings more."),),
 )
 
 
@@ -482,8 +482,8 @@ PAGEABLE_COPY = Rule(
     needs=("memcpy",),
     thresholds=(
         Threshold("pinned_least", 1.2, "times", "Fast CPUs stage nearly as fast as the link."),
-        Threshold("pinned_most", 3.0, "times", "Where the link is not known: what pinning commonly brings at most."),
-        Threshold("most", 10.0, "times", "Whatever the link's rate: more than that pinning hardly brings."),
+        Threshold("pinned_most", 3.0, "times", "If the link is not known: pinning seldom brings more."),
+        Threshold("most", 10.0, "times", "Whatever the link's rate, pinning hardly brings more."),
     ),
 )
 

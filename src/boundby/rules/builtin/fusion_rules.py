@@ -98,7 +98,9 @@ ATTENTION = Rule(
     needs=("kernels",),
     thresholds=(
         Threshold("fused_least", 2.0, "times", "Short sequences leave the fused kernel little to gain."),
-        Threshold("fused_most", 20.0, "times", "Fused, these steps take hardly any time beside the products."),
+        Threshold(
+            "fused_most", 20.0, "times", "In a fused kernel these steps take hardly any time beside the products."
+        ),
     ),
 )
 

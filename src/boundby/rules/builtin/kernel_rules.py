@@ -266,7 +266,9 @@ SMALL_BLOCKS = Rule(
     cause=Cause.GPU_COMPUTE,
     check=_small_blocks,
     needs=("kernels",),
-    thresholds=(Threshold("full_most", 8.0, "times", "Memory limits a kernel long before all lanes of 32 count."),),
+    thresholds=(
+        Threshold("full_most", 8.0, "times", "Memory limits a kernel long before all 32 lanes of a warp count."),
+    ),
 )
 
 

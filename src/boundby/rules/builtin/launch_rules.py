@@ -306,6 +306,8 @@ CUDA_GRAPHS = Rule(
     check=_graphs,
     needs=("kernels", "cuda_api"),
     thresholds=(
-        Threshold("sooner_ns", 400, "ns", "By so much sooner than on a stream a kernel may follow another in a graph."),
+        Threshold(
+            "sooner_ns", 400, "ns", "In a graph, a kernel may start this much sooner after another than on a stream."
+        ),
     ),
 )

@@ -118,7 +118,7 @@ MEMORY = Rule(
     check=_migrates,
     needs=("memcpy",),
     thresholds=(
-        Threshold("faster_most", 50.0, "times", "Whatever waits for pages all its time still has something to do."),
+        Threshold("faster_most", 50.0, "times", "A kernel that waits for pages all its time still computes a little."),
     ),
 )
 
