@@ -45,5 +45,5 @@ def test_the_next_card_of_a_pattern_tells_only_what_it_may_be(tmp_path: Path) ->
     loaded = Range("load", [Copy(6_000_000, "HtoD", "pinned"), Launch("gemm", 2 * MS), Work(20 * US)])
     report = _report(tmp_path, loaded, Range("model", [Launch("gemm", 3 * MS)]))
     text = markdown.render(report).replace("\\", "")
-    assert text.count("Another program uses the same GPU") == 1
+    assert text.count("another program uses the same GPU") == 1
     assert text.count("the link is the limit") == 2
