@@ -73,9 +73,9 @@ def test_chains_are_of_three_and_more() -> None:
     pair = elementwise("Mul"), elementwise("Add")
     context = context_of(_kernels(PRODUCT, *pair, PRODUCT, *pair, *pair))
     found = elementwise_chains(context)
-    assert (found.count, len(found.rows), found.mean_length) == (5, 20, 4.0)
+    assert (len(set(found.chain.tolist())), len(found.rows)) == (5, 20)
 
 
 def test_attention_is_no_chain() -> None:
     steps = (elementwise("Mul"), REDUCE_MAX, elementwise("Sub"), EXP, REDUCE_SUM, elementwise("Div"))
-    assert elementwise_chains(context_of(_kernels(PRODUCT, *steps, PRODUCT))).count == 0
+    assert not len(elementwise_chains(context_of(_kernels(PRODUCT, *steps, PRODUCT))).rows)

@@ -205,7 +205,7 @@ def test_the_header_says_what_is_not_on_record_and_what_instants_count_from() ->
     assert sentences.window(replace(base, devices=(around,))).endswith(f"{units.duration(device.window_ns)} before")
     late = replace(around.window, start_ns=3 * device.window_ns, end_ns=4 * device.window_ns)
     late_report = replace(base, devices=(replace(around, window=late),))
-    begins = f"{units.duration(2 * device.window_ns)} before its first event"
+    begins = f"its first event comes at {units.duration(2 * device.window_ns)}"
     assert sentences.circumstances(late_report)[-1].endswith(begins)
     assert begins not in " ".join(sentences.circumstances(late_report, names_instants=False))
     lacking = replace(around, coverage=replace(device.coverage, unrecorded_ns=device.window_ns // 5))

@@ -192,7 +192,7 @@ def test_nothing_is_said_of_batches_where_nothing_tells_of_any() -> None:
 
 @pytest.mark.parametrize("saved", [0, 200 * MS])
 def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPatch, saved: int) -> None:
-    chain = WaitChain((), 0, (Link("cudaStreamSynchronize", 10, 50 * MS, 0, untold=2, untold_ns=7 * MS),))
+    chain = WaitChain((), 0, (Link("cudaStreamSynchronize", 12, 57 * MS, 0),))
     monkeypatch.setattr(first_responses, "wait_chain", lambda _: chain)
     of = subject()
     context = SimpleNamespace(
@@ -201,10 +201,7 @@ def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPa
     (note,) = first_responses._harmless_waits(replace(of, context=context))
     assert (" nothing: the GPU works meanwhile" in note) is (saved == 0)
     assert ("would wait elsewhere instead, as in copies" in note) is (saved > 0)
-    told = "10 cudaStreamSynchronize calls block the host for 50.0 ms"
-    assert (
-        f"{told}. 2 more, for copies or before memory is freed, take 7.00 ms." in note
-    )  # as tables of calls, which count these as well, can be checked against it
+    assert note.startswith("12 cudaStreamSynchronize calls block the host for 57.0 ms. ")
 
 
 @pytest.mark.parametrize(("sync", "end"), [(0, " nothing: the GPU works meanwhile"), (2 * MS, " nothing")])

@@ -226,16 +226,16 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
         return Told(because, None if saving is None else (0, saving))
 
     @property
-    def no_number(self) -> str:
+    def no_replay(self) -> str:
         """Why nothing tells what a change would save, where nothing can be replayed."""
         why = None if self.context.savings is None else self.context.savings.unreliable
-        return f"no number: {why or 'this trace cannot be replayed'}"
+        return why or "this trace cannot be replayed"
 
     def speed(self, rows: Bool, least: float, most: float, because: str, scenario: str) -> Told:
         """With these operations faster."""
         saving = None if self.is_part else self.context.saving_by_speed(rows, least, most)
         if saving is None and not self.is_part:
-            return Told(f"{because} ({self.no_number})")
+            return Told(f"{because}; no saving is told: {self.no_replay}")
         return Told(because, saving, command=self.what_if(scenario) if saving and scenario else "")
 
 
@@ -407,7 +407,7 @@ def _bigger_gpu(subject: Subject) -> Told | None:
     if bigger is None:
         return None  # boundby's table holds none
     if subject.predictor is None:
-        return Told(subject.no_number)
+        return Told(f"no number: {subject.no_replay}")
     return _on_another(subject, today, bigger, precision)
 
 

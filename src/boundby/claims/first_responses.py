@@ -326,14 +326,12 @@ def _see_into_graphs(subject: Subject) -> FirstResponse:
 def _harmless_waits(subject: Subject) -> Iterator[str]:
     """Waits that cost nothing."""
     chain, saved = wait_chain(subject.context), subject.context.saving(("sync",)) or (0, 0)
-    of_all = " (of all GPUs together)" if len(subject.context.timeline.devices) > 1 else ""
+    devices = len(subject.context.timeline.devices)
+    on_all = f"On all {devices} GPUs together, " if devices > 1 else ""
     for link in chain.harmless[:2]:
         does = "block" if link.waits > 1 else "blocks"
-        held = f"{plural(link.waits, f'{link.name} call')}{of_all} {does} the host for {duration(link.held_ns)}"
-        if link.untold_ns:
-            take = "takes" if link.untold == 1 else "take"
-            held += f". {link.untold:,} more, for copies or before memory is freed, {take} {duration(link.untold_ns)}"
-        waits = "these waits" if link.waits + link.untold > 1 else "this wait"
+        held = f"{on_all}{plural(link.waits, f'{link.name} call')} {does} the host for {duration(link.held_ns)}"
+        waits = "these waits" if link.waits > 1 else "this wait"
         alone = f"Removing {waits} alone saves nothing"
         if not chain.links and sum(saved) >= 2 * subject.context.least_ns:  # copies hold the host instead
             elsewhere = "the program would wait elsewhere instead, as in copies"

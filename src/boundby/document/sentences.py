@@ -707,7 +707,7 @@ def circumstances(report: Report, *, names_instants: bool = True) -> tuple[str, 
 
 
 def instants_count_from(report: Report) -> str:
-    """``instants (--window) count from the start of the recording, 207 ms before its first event``; empty where these
+    """``times of --window count from the start of the recording; its first event comes at 207 ms``; empty where these
     two are the same to a reader."""
     if not report.devices:
         return ""
@@ -716,7 +716,7 @@ def instants_count_from(report: Report) -> str:
     if begins_ns < WORTH_NAMING * longest.window_ns:
         return ""
     first = units.duration(begins_ns)
-    return f"instants (--window) count from the start of the recording, {first} before its first event"
+    return f"times of --window count from the start of the recording; its first event comes at {first}"
 
 
 _NO_NAME = expression(r"(?:GPU \d+)?")

@@ -240,11 +240,12 @@ class RuleContext(Struct, frozen=True, dict=True):
         """The name of a call, without version suffixes."""
         return plain_name(self.trace.names[self.calls.name[call]])
 
-    def call_totals(self, rows: Rows) -> list[tuple[str, int, int]]:
-        """Name, number and nanoseconds of each kind among these calls, longest first."""
+    def call_totals(self, rows: Rows, length_ns: Int | None = None) -> list[tuple[str, int, int]]:
+        """Name, number and nanoseconds of each kind among these calls, longest first. ``length_ns``: as long as they
+        count, where that is not all of `call_ns`."""
         numbers, of_call = ranked(pick(self.calls.name, rows, NOTHING))
         counts = group_counts(of_call, len(numbers))
-        times_ns = group_sums(of_call, self.call_ns(rows), len(numbers))
+        times_ns = group_sums(of_call, self.call_ns(rows) if length_ns is None else length_ns, len(numbers))
         total: dict[str, tuple[int, int]] = {}  # names differ by version suffixes
         for number, times, ns in zip(numbers.tolist(), counts.tolist(), times_ns.tolist(), strict=True):
             name = plain_name(self.trace.names[number])
@@ -252,9 +253,10 @@ class RuleContext(Struct, frozen=True, dict=True):
             total[name] = (before[0] + times, before[1] + ns)
         return sorted(((name, *both) for name, both in total.items()), key=lambda item: (-item[2], item[0]))
 
-    def named_calls(self, rows: Rows, most: int = 5) -> list[str]:
+    def named_calls(self, rows: Rows, most: int = 5, length_ns: Int | None = None) -> list[str]:
         """``12 x cudaMalloc 3.40 ms`` of each kind of call, longest first."""
-        return [f"{count(times)} x {name} {duration(ns)}" for name, times, ns in self.call_totals(rows)[:most]]
+        totals = self.call_totals(rows, length_ns)[:most]
+        return [f"{count(times)} x {name} {duration(ns)}" for name, times, ns in totals]
 
     def call_examples(self, rows: Rows) -> tuple[Example, ...]:
         """The longest of these calls."""

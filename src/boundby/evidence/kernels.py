@@ -143,8 +143,7 @@ class Chains(Struct, frozen=True):
     """Elementwise and reduction kernels that follow each other directly on one stream."""
 
     rows: Rows
-    count: int  # of chains
-    mean_length: float
+    chain: Rows  # which one each row is a link of
 
 
 @once
@@ -152,7 +151,7 @@ def elementwise_chains(context: RuleContext) -> Chains:
     """Chains outside attention and optimizers, which have remedies of their own."""
     work, linked = device_work(context), (KernelKind.ELEMENTWISE, KernelKind.REDUCTION)
     if not len(work.kernels_of(linked)):
-        return Chains(np.empty(0, np.intp), 0, 0.0)
+        return Chains(np.empty(0, np.intp), np.empty(0, np.intp))
     rows, follows = stream_order(context)
     taken = np.zeros(len(work.duration_ns), bool)
     taken[attention(context).between] = True
@@ -160,11 +159,10 @@ def elementwise_chains(context: RuleContext) -> Chains:
     link = is_any(work.kind[rows], linked) & ~taken[rows]
     begins = link & ~(np.append(False, link[:-1]) & follows)
     number = np.cumsum(begins)[link] - 1
-    length = np.bincount(number) if len(number) else np.zeros(0, np.int64)
+    length = np.bincount(number)
     long_enough = (length >= SHORTEST_CHAIN) & _differs(context.operations.name[rows[link]], number, len(length))
-    kept = np.flatnonzero(link)[long_enough[number]] if len(number) else np.zeros(0, np.intp)
-    count = int(long_enough.sum())
-    return Chains(rows[kept], count, len(kept) / count if count else 0.0)
+    is_kept = long_enough[number]
+    return Chains(rows[link][is_kept], number[is_kept])
 
 
 def _differs(name: npt.NDArray[np.integer], number: npt.NDArray[np.integer], chains: int) -> Bool:

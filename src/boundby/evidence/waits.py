@@ -550,8 +550,6 @@ class Link(Struct, frozen=True):
     waits: int
     held_ns: int
     saved_ns: int
-    untold: int = 0  # others of this name, which wait for a copy, or after which memory is freed
-    untold_ns: int = 0
 
 
 class WaitChain(Struct, frozen=True):
@@ -620,8 +618,9 @@ def _links(
 
 
 def _harmless(context: RuleContext, name: str, rows: Rows) -> Link:
-    held_ns, others = waits_of(context).held_ns, untold_waits(context).get(name, rows[:0])
-    return Link(name, len(rows), int(held_ns[rows].sum()), 0, len(others), int(held_ns[others].sum()))
+    """With those of its name that wait for a copy, or after which memory is freed: as tables of calls count them."""
+    every = np.concatenate((rows, untold_waits(context).get(name, rows[:0])))
+    return Link(name, len(every), int(waits_of(context).held_ns[every].sum()), 0)
 
 
 def _saved(context: RuleContext, selections: Sequence[Sequence[Rows]]) -> list[int]:

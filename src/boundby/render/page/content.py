@@ -41,7 +41,9 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
     saving = [item for item in items if item.finding.severity != sentences.NOTE]
     unchecked = sentences.could_not_check(report.not_checked, every=report.analysis.show_all)
     cards = pattern_cards.by_subject(report, links=True)
-    captured = {**_CAPTURED, "nvtx": "operators and named blocks"} if report.trace.source == PYTORCH else _CAPTURED
+    captured = {**_CAPTURED, **(_OF_PYTORCH if report.trace.source == PYTORCH else {})}
+    if not report.trace.captured.cpu_samples:
+        captured["backtraces"] = "backtraces of calls"
     return {
         "title": sentences.what_ran(report),
         "facts": sentences.circumstances(report),
@@ -249,6 +251,8 @@ _CAPTURED = {
     "shapes": "sizes of inputs",
     "memory": "allocations",
 }
+
+_OF_PYTORCH = {"nvtx": "operators and named blocks"}
 
 # The rows of the page's region table, and what unfolds below each.
 

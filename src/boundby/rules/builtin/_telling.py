@@ -135,8 +135,11 @@ def _of_place(context: RuleContext, place: Place, waiting_ns: int, asleep_fracti
     if asleep_fraction is not None and (context.trace.captured.cpu_scheduling or context.trace.captured.osrt):
         shared["host_asleep_fraction"] = round(asleep_fraction, 3)
     if place.parts:
-        length = times if place.times > 1 else lambda part: duration(part.total_ns)
-        shared["places"] = [f"{_where(context, part) or 'elsewhere'}: {length(part)}" for part in place.parts]
+        shared["places"] = [
+            f"{_where(context, part) or 'elsewhere'}: "
+            f"{times(context, part) if place.times > 1 else duration(part.total_ns)}"
+            for part in place.parts
+        ]
     return shared
 
 
@@ -260,7 +263,12 @@ def early_advice(context: RuleContext, place: Place, files: int, *, is_known: bo
     else:
         first = f"{unseen_advice(context)}. It comes before most of the kernels: if first calls cause it, {once}"
     rest = rest_after(context, place)
-    return (first, f"Look at the rest without it: boundby analyze {rest}") if rest else (first,)
+    return (first, f"Look at the rest without it: {analyze(rest)}") if rest else (first,)
+
+
+def analyze(options: str) -> str:
+    """``boundby analyze --window 9.701s: REPORT``: the report last, since an open window ends in a colon."""
+    return f"boundby analyze {options} REPORT"
 
 
 def rest_options(context: RuleContext, end_ns: Int64Array, length_ns: Int64Array) -> str:
@@ -327,7 +335,7 @@ def where_and_when(context: RuleContext, place: Place) -> str:
         between = neighbours(context, place.rows) if place.region == ROOT else ""
         threads = len(host_pieces(context).threads_of(place.rows))
         several = threads if len(context.timeline.devices) > 1 else 1
-        return f"{f' {between}' if between else ''}, for {times(place, several)}"
+        return f"{f' {between}' if between else ''}, for {times(context, place, several)}"
     told = [(part, where) for part in place.parts if (where := _where(context, part))]
     number = f"{len(told)} places" if len(told) == len(place.parts) else "several places"
     number = "one stretch" if place.times == 1 else number

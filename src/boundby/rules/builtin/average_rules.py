@@ -15,6 +15,7 @@ from boundby.model.arrays import factorize, median, quantile, ranked, unique
 from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE, QUARTER, SMALL
 from boundby.model.units import count, duration, duration_range, place
 from boundby.results.report import Example
+from boundby.rules.builtin._telling import analyze
 from boundby.rules.rule import Match, Rule
 from boundby.stats.instances import instance_lengths
 from boundby.structure.found import is_found
@@ -170,7 +171,7 @@ def _different(context: RuleContext, item: Repeated) -> tuple[str, ...]:
     """A slow and a fast instance to look at, and names for them where the program gives names."""
     by_length = np.argsort(item.steady_ns, kind="stable") + item.warm_up
     slow, fast = (_window(context, item, int(by_length[at])) for at in (-1, len(by_length) // 10))
-    look = f"Look at a slow and a fast one separately: boundby analyze REPORT {slow}, then {fast}"
+    look = f"Look at a slow and a fast one separately: {analyze(slow)}, then with {fast}"
     return (look,) if is_found(context.tree.domain[item.region]) else (look, _NAMES)
 
 

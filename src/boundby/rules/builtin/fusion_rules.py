@@ -111,14 +111,15 @@ def _elementwise(context: RuleContext) -> Iterator[Match]:
     kernels = KernelSet(context, chains.rows[long_enough])
     if kernels.exposed_ns < context.least_ns or kernels.share < SMALL:
         return
+    held = len(unique(chains.chain[long_enough]))
     least = ELEMENTWISE.threshold(context, "fused_least")
-    most = max(least, min(chains.mean_length, ELEMENTWISE.threshold(context, "fused_most")))
+    most = max(least, min(len(kernels) / held, ELEMENTWISE.threshold(context, "fused_most")))
     yield kernels.match(
-        f"{count(len(kernels))} elementwise and reduction kernels in chains of about {chains.mean_length:.0f} take "
+        f"{count(len(kernels))} elementwise and reduction kernels in {counted(held, 'chain', 'chains')} take "
         f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time",
         kernels.evidence(
-            chains=chains.count,
-            kernels_per_chain=round(chains.mean_length, 1),
+            chains=held,
+            kernels_per_chain=round(len(kernels) / held, 1),
             assumed_speed_up=[least, round(most, 2)],
         ),
         kernels.saving_by_speed(least, most),
@@ -197,9 +198,9 @@ def _optimizer(context: RuleContext) -> Iterator[Match]:
 # An update that takes roots and none of the operations with which torch.optim's optimizers end is the program's own.
 _ROOT, _OF_TORCH = expression(r"\br?sqrt_kernel"), expression(r"addcmul|addcdiv|lerp")
 _WRITTEN_OUT = (
-    "Take lists of all tensors at once with torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_, or, for "
-    "the same update, an optimizer of torch.optim with fused=True: the kernels are those of an update written out by "
-    "hand (roots and divisions, no addcdiv)"
+    "Take lists of all tensors at once with torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_, or an "
+    "optimizer of torch.optim with fused=True if it does the same update: the kernels are those of an update written "
+    "by hand"
 )
 _OWN_LOOP = (
     "Take lists of tensors instead of a loop over parameters: torch._foreach_mul_, torch._foreach_add_, "

@@ -33,6 +33,7 @@ from boundby.model.scale import A_FEW_LINES, HALF, NO_LAUNCH_NS
 from boundby.model.units import count, duration
 from boundby.results.report import Example
 from boundby.rules.builtin._telling import (
+    analyze,
     asleep_share,
     begins_one_step,
     early_advice,
@@ -211,7 +212,7 @@ def _warm_advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     rest = rest_window(context) or rest_after(context, place)
     once = "this happens once, before the measured part, and later steps do not pay for it"
     return (
-        f"Look at the rest: boundby analyze {rest}" if rest else "Record a longer run",
+        f"Look at the rest: {analyze(rest)}" if rest else "Record a longer run",
         f"{once[:1].upper()}{once[1:]}",
     )
 

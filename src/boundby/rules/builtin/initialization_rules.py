@@ -45,7 +45,7 @@ from boundby.model.scale import HALF, MANY, MARGIN, MOST, NOTABLE, QUARTER, TENF
 from boundby.model.units import count, counted, duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
-from boundby.rules.builtin._telling import known, rest_options
+from boundby.rules.builtin._telling import analyze, known, rest_options
 from boundby.rules.remedies import common_facts
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.program import KnownProgram, ProgramKind
@@ -74,9 +74,9 @@ class _Covering(Struct, frozen=True):
     covered_ns: int
 
 
-def _in_one_call(context: RuleContext, call: int, in_cuda_ns: int) -> tuple[str, Example]:
+def _in_one_call(context: RuleContext, call: int, took: int, in_cuda_ns: int) -> tuple[str, Example]:
     """How much of the time in CUDA calls one takes."""
-    name, took = context.call_name(call), int(context.call_ns(call))
+    name = context.call_name(call)
     of_calls = f"{duration(took)} of that"
     if took < MOST * in_cuda_ns:
         of_calls = f"{duration(in_cuda_ns)} of that in CUDA calls, {duration(took)}"
@@ -95,14 +95,14 @@ def _late_start(context: RuleContext) -> Iterator[Match]:
         return
     rows = np.flatnonzero((calls.start_ns < high) & (calls.end_ns > low))
     ends = np.minimum(calls.end_ns[rows], high)
-    in_cuda = union(calls.start_ns[rows], ends).total
+    in_cuda, length = union(calls.start_ns[rows], ends).total, ends - calls.start_ns[rows]
     covering = _ranges(context, low, high)
     evidence: dict[str, object] = {
         "startup_ns": startup,
         "first_to_last_gpu_work_ns": work,
         "startup_of_run_fraction": round(share, 4),
         "in_cuda_calls_ns": in_cuda if trace.captured.cuda_api else None,
-        "calls": context.named_calls(rows, 3),
+        "calls": context.named_calls(rows, 3, length),
     }
     if trace.captured.osrt:
         evidence["os_calls"] = _os_calls(context, low, high)
@@ -111,8 +111,8 @@ def _late_start(context: RuleContext) -> Iterator[Match]:
     is_cuda = in_cuda >= _MOST * startup
     is_slow = False
     if is_cuda:
-        worst = int(rows[np.lexsort((rows, calls.start_ns[rows] - ends))][0])
-        what, example = _in_one_call(context, worst, in_cuda)
+        worst = np.lexsort((rows, -length))[0]
+        what, example = _in_one_call(context, int(rows[worst]), int(length[worst]), in_cuda)
         examples = [example]
         usual_ns = LATE_START.threshold(context, "startup_ns")  # tenfold is no start that a program may wait for
         is_slow = example.duration_ns >= max(TENFOLD * usual_ns, HALF * (end - low))
@@ -362,12 +362,12 @@ def _beyond_bar(context: RuleContext, saving_ns: SavingNs) -> str:
 
 def _look_at(rest: str, what: str = "") -> str:
     """What comes after the warm-up, and what is said of it."""
-    return f"Look at the rest{what}: boundby analyze {rest}" if rest else "Record more steps: nothing comes after these"
+    return f"Look at the rest{what}: {analyze(rest)}" if rest else "Record more steps: nothing comes after these"
 
 
 def _runtime_advice(rest: str) -> tuple[str, ...]:
     """What is left to do about what the program cannot change."""
-    look = f"Look at the rest without it (boundby analyze {rest})" if rest else "Leave this as it is"
+    look = f"Look at the rest without it ({analyze(rest)})" if rest else "Leave this as it is"
     return (f"{look}: the OpenMP or OpenACC runtime makes these calls itself, once per process",)
 
 
@@ -391,10 +391,9 @@ def _in_warm_up(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
     share, names = warm_share(context)
     rest = rest_window(context) or _rest(context, part)
     again = _init_share(context, rest_region(context))
-    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return replace(
         match,
-        title=f"regions named as set-up or warm-up ({shown}) take {percent(share)} of the window: {match.title}",
+        title=f"in regions named as set-up or warm-up, {percent(share)} of the window, {match.title}",
         evidence={
             **match.evidence,
             "warm_up_of_window_fraction": round(share, 4),
@@ -532,7 +531,7 @@ _TIMED = "If you time the program, "
 def _lazy_advice(context: RuleContext, part: _FirstCalls, saving_ns: SavingNs) -> tuple[str, ...]:
     rest, later = _rest(context, part), "A longer run pays this once"
     if rest:
-        later += f": measure without it (boundby analyze {rest})"
+        later += f": measure without it ({analyze(rest)})"
     if len(part.pieces):
         who = " and ".join(part.libraries) or "GPU libraries"
         sets = "sets itself" if len(part.libraries) == 1 else "set themselves"
@@ -688,7 +687,7 @@ def _jit_advice(context: RuleContext, compiled: Compilations, rest: str) -> tupl
         + ("TORCH_LOGS=recompiles says why, torch.compile(dynamic=True) or padding" if by_torch else "padding")
         + " to a few lengths avoids it",
     )
-    measure = (f"In a long run it is paid once: boundby analyze {rest} shows the rest",) if rest else ()
+    measure = (f"In a long run it is paid once: {analyze(rest)} shows the rest",) if rest else ()
     return (once, *((again,) if who != ("CuPy",) else ()), *measure)
 
 
