@@ -36,8 +36,8 @@ def test_a_compute_bound_program_that_copies_much_may_be_bound_by_the_link(tmp_p
     assert [one.here.name for one in maybe] == ["copies alone"]
     assert "the link is the limit" in maybe[0].text
     text = markdown.render(report).replace("\\", "")
-    assert f"It may be so here (copies alone: {maybe[0].here.value}, usually under 10 %)." in text
-    assert "Not so here (communication alone: 0 %)." in text
+    assert f"It may be so here (copies alone: {maybe[0].here.value}; a false alarm has over 10 %)." in text
+    assert "Not so here (communication alone: 0 %; a false alarm has over 10 %)." in text
     assert "The trace does not say (SMs active while busy: not captured)." in text
 
 

@@ -214,21 +214,19 @@ def card_of_host(pattern: str, part: RegionReport | ThreadReport) -> Card:
 
 
 def _stands(pattern: str, part: Part, missing: list[Sign]) -> str:
-    """``Not the classic picture (GPU busy: 61 %, usually over 90 %). The verdict stands: removing kernel time ...``"""
-    verdict, total_ns = part.verdict, total(part)
+    """``Not the classic picture (GPU busy: 61 %, usually over 90 %). The verdict stands: in the replay, ...``"""
+    verdict = part.verdict
+    here = " here" if isinstance(part, RegionReport) else ""
     lacking = "; ".join(f"{sign.name}: {sign.value}, usually {sign.limit}" for sign in missing)
-    best = {saving.cause: saving.saving_ns for saving in verdict.savings}
-    text = f"Not the classic picture ({lacking})"
-    if best.get(pattern, 0) <= 0:
-        return f"{text}."
+    text = f"Not the classic picture ({lacking})."
+    named = verdict.mixed_of or (pattern,)
+    best = verdict.savings[0] if verdict.savings else None
+    if best is None or best.saving_ns <= 0 or best.cause not in named:
+        return text
     if verdict.decided_by == "account":
-        return f"{text}. The shares of the time alone decide: no prediction for this trace can be trusted."
-    if isinstance(part, RegionReport):  # what it saves the program may be more than the region itself takes
-        shorter = f"the program {duration(best[pattern])} shorter"
-        return f"{text}. The verdict stands: removing {NOUN[pattern]} here makes {shorter} (replay)."
-    left_ns = verdict.without_ns if pattern == verdict.bound else None  # as the headline tells it
-    saved = percent(best[pattern] / total_ns if left_ns is None else 1 - left_ns / total_ns)
-    return f"{text}. The verdict stands: removing {NOUN[pattern]} makes the program {saved} shorter (replay)."
+        return f"{text} The shares of the time alone decide: no prediction for this trace can be trusted."
+    causes = " or ".join(NOUN[cause] for cause in named)
+    return f"{text} The verdict stands: in the replay, removing {causes}{here} saves most."
 
 
 def total(part: Part) -> int:
@@ -265,11 +263,6 @@ def own_work(part: Part) -> Between | None:
     most = min(part.host_active_ns / _host_ns(part), 1.0)
     is_told = part.cpu_utilization is not None or not part.time[Cause.UNATTRIBUTED.key]
     return most if is_told else min(share(*_OWN)(part)[0], most), most
-
-
-def _launches_told(part: Part) -> str:
-    rate = "" if part.api.per_ms is None else f", {part.api.per_ms:.3g} calls per ms"
-    return f"{percent(share(Cause.CUDA_API)(part)[0])}{rate}"
 
 
 def _short(part: Part) -> Between | None:
@@ -331,7 +324,7 @@ SIGNS: Mapping[str, tuple[SignOf, ...]] = {
     ),
     "cuda_api": (
         _own(low=BUSY_CPU),
-        SignOf("idle for launches and dispatch", share(Cause.CUDA_API), QUARTER, told=_launches_told),
+        SignOf("idle for launches and dispatch", share(Cause.CUDA_API), QUARTER),
         _gpu_busy(high=LOW_UTILIZATION),
         SignOf("idle time in gaps up to 100 us", _short, HALF, is_optional=True),
         _FEW_COPIES,

@@ -335,8 +335,9 @@ def work_title(report: Report) -> str:
     used = whole.of_window(sum(device.window_ns for device in report.devices))
     if used is None:
         return f"{shares}; the device's peaks are not known"
-    step = "" if report.step_mfu is None else f" and {units.percent(report.step_mfu)} of the steps' own time"
-    return f"{shares}. At the device's peak, matrix products would take {units.percent(used)} of the window{step} (MFU)"
+    in_steps, window = units.percent(report.step_mfu or 0.0), units.percent(used)
+    step = "" if report.step_mfu is None or in_steps == window else f" and {in_steps} of the time in steps"
+    return f"{shares}. At the device's peak, matrix products would take {window} of the window{step} (MFU)"
 
 
 def work_rows(report: Report) -> tuple[WorkRow, ...]:

@@ -30,9 +30,10 @@ from boundby.document.blocks import (
     region_name,
 )
 from boundby.document.view import ShownAccount
+from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, NOUN
 from boundby.model.late import expression
-from boundby.model.scale import GLANCE, LIST, SLIGHT
+from boundby.model.scale import GLANCE, LIST, SLIGHT, SMALL
 from boundby.results.report import Card, Finding, FirstResponse, RegionReport, Report, Sign, Verdict
 from boundby.rules.remedies import conditions
 
@@ -43,6 +44,8 @@ NOTHING_ELSE = SLIGHT
 #: `` (`init`, `cpu`)``
 _KEY = f"`(?:{'|'.join(patterns.KEYS)})`"
 _KEYS_BEHIND = expression(rf" \({_KEY}(?:, {_KEY})*\)")
+#: A limit is of the pattern; what only looks like it lies on the other side.
+_OTHER_SIDE = {"over": "under", "under": "over"}
 _MARKS = {True: "✓", False: "✗", None: "?"}
 _SIGNS = (
     Column("classic signs", lambda sign: f"{_MARKS[sign.is_met]} {sign.name}"),
@@ -120,12 +123,7 @@ def _of_account(account: ShownAccount) -> Shown:
 def _of_region(region: RegionReport, report: Report) -> Shown:
     verdict, whole_ns = region.verdict, view.longest_window(report)
     bounds = verdict.mixed_of or (verdict.bound,)
-    then = ""
-    if most_ns := _without_bound_ns(region, bounds, report):
-        saved = sentences.saving((0, most_ns), whole_ns)
-        then = f"Without {' or '.join(NOUN[bound] for bound in bounds)} here the program is shorter by {saved}"
-        following = NOUN.get(verdict.bound_next or "", "")
-        then += f"; the next limit in it would be {following}." if following else "."
+    most_ns = _without_bound_ns(region, bounds, report)
     return Shown(
         name=region_name(region.path),
         verdict=verdict,
@@ -133,10 +131,22 @@ def _of_region(region: RegionReport, report: Report) -> Shown:
         responses=region.first_responses,
         set_against_ns=whole_ns,
         because=sentences.because(verdict),
-        then=then,
+        then=_without(region, bounds, most_ns, whole_ns) if most_ns and whole_ns else "",
         has_gpu=bool(report.devices),
         in_full=report.analysis.region_glob is not None,
     )
+
+
+def _without(region: RegionReport, bounds: Sequence[str], most_ns: int, whole_ns: int) -> str:
+    """What the program is without the bound in the region, and what limits the region then."""
+    gone = " here, or else without ".join(NOUN[bound] for bound in bounds)
+    shorter = f"up to {units.duration(most_ns)} ({units.percent(most_ns / whole_ns)}) shorter"
+    then, own_ns = f"Without {gone} here, the program would be {shorter}", sentences.each_ns(region) * region.instances
+    if most_ns > (1 + SMALL) * own_ns > 0:
+        taken = units.duration(own_ns)
+        then += f". That exceeds the {taken} of the region, because later work would start earlier, too"
+    following = NOUN.get(region.verdict.bound_next or "", "")
+    return f"{then}. Then {following} would limit the region." if following else f"{then}."
 
 
 def _without_bound_ns(region: RegionReport, bounds: Sequence[str], report: Report) -> int:
@@ -228,11 +238,13 @@ def _not_there(key: str, card: Card, told: set[str]) -> Iterator[object]:
 
 
 def _so_here(sign: Sign) -> str:
-    """``Not so here (idle because of syncs: 35 %).``"""
+    """``Not so here (idle because of syncs: 35 %; a false alarm has under 5 %).``"""
     value = f"{sign.name}: {sign.value}"
     if sign.is_met is None:
         return f"The trace does not say ({value})."
-    return f"Not so here ({value})." if sign.is_met else f"It may be so here ({value}, usually {sign.limit})."
+    side, _, amount = sign.limit.partition(" ")
+    beyond = f"a false alarm has {_OTHER_SIDE[side]} {amount}"
+    return f"{'Not so' if sign.is_met else 'It may be so'} here ({value}; {beyond})."
 
 
 def _responses(shown: Shown) -> Iterator[object]:

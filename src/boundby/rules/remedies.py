@@ -587,7 +587,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cpu",
         id="cheaper-code",
-        title="Find the code that the host spends most time in, and make it cheaper",
+        title="Find the code that the host spends its time in, and make it cheaper",
         do={
             "torch": "py-spy record --native -o profile.svg -- $program  # 100 samples a second: run many steps",
             "python": "py-spy record --native -o profile.svg -- $program  # 100 samples a second: run many steps",
@@ -595,7 +595,7 @@ TABLE: tuple[Remedy, ...] = (
         },
         text="Compute once what does not change, call once over an array instead of once an element, or move the work "
         "to a GPU. The profile names the lines.",
-        needs="a sampling profiler: no single function holds most of the time",
+        needs="a sampling profiler",
         caution="the time is in library calls that do what they must",
     ),
     Remedy(

@@ -66,7 +66,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "captured": [label for key, label in captured.items() if getattr(report.trace.captured, key, False)],
         "window_told": _WINDOWS.get(report.analysis.window, report.analysis.window)
         if report.devices
-        else "the host's time",
+        else sentences.window(report) or "the host's time",
         "missing": not_captured(report),
         "captured_by": captured_by(report),
         "sums": list(_sums(report, has_kernels=plot_data is not None and bool(plot_data.kernels))),
