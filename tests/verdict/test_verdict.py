@@ -130,7 +130,7 @@ def test_a_saturated_device_says_how_close_the_host_is() -> None:
     assert decide(case).host_limit_fraction == pytest.approx(0.07)
     replayed = changed(case, replayed={"gpu_compute": 70 * MS, "sync": 0})
     assert "the host itself needs 93 % of the time" in judge(replayed).because
-    limit = "the host works 93 % of the time as well, so faster kernels alone save at most 7 %"
+    limit = "the host works 93 % of the time as well, so faster kernels alone can save at most 7 %"
     assert limit in judge(case).because
 
 

@@ -155,7 +155,7 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
     if case.replayed is None:  # the account alone does not show what waits for what
         if limit < IDLE_WORTH:
             return "; the host works just as long meanwhile, and the trace cannot tell which of the two sets the pace"
-        faster = f"faster {_WORK[decision.bound]} alone save at most {percent(1 - left)}"
+        faster = f"faster {_WORK[decision.bound]} alone can save at most {percent(1 - left)}"
         return f"; the host works {rest} of the time as well, so {faster}" if limit < QUARTER else ""
     if limit < IDLE_WORTH:
         why = "other work hides it" if is_covered(case, decision.bound) else "what is left takes as long"
@@ -266,7 +266,7 @@ def _of_either(case: BoundCase, decision: Decision, key: str, saving_ns: int) ->
     """What one of two causes takes; of waits that cost the host its lead, which shows elsewhere, what they cost."""
     own_ns = case.time[Cause[key.upper()]]
     if own_ns < LEAD_LOST * saving_ns:
-        takes = f", which takes {percent(own_ns / case.window_ns)}," if own_ns >= LEAST_TOLD * case.window_ns else ""
+        takes = f" ({percent(own_ns / case.window_ns)} of the time)" if own_ns >= LEAST_TOLD * case.window_ns else ""
         return f"removing {NOUN[key]}{takes} would save {percent(saving_ns / case.window_ns)}"
     what = "the host is blocked for" if key == Cause.HOST_BLOCKED.key else f"{SHORT_LABEL[key]} takes"
     if key == Cause.CUDA_API.key and Cause.CPU.key in (decision.mixed_of or ()):  # whose code is it between two calls?
