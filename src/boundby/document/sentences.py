@@ -919,6 +919,11 @@ def saves(finding: Finding) -> str:
     return "" if finding.saving_ns is None or saves_elsewhere(finding.remedy) else saves_range(finding.saving_ns)
 
 
+def priority(finding: Finding) -> str:
+    """``high priority``; ``note``."""
+    return finding.severity if finding.severity == NOTE else f"{finding.severity} priority"
+
+
 def worth(finding: Finding) -> str:
     """``saves 1.10-1.30 s``, ``each later run saves 802 ms``; empty where nothing is told."""
     if finding.saving_ns is None:

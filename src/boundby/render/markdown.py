@@ -147,7 +147,7 @@ def _findings(report: Report) -> str:
         worth = sentences.worth(finding)
         saves = f" {worth[0].upper()}{worth[1:]}." if worth else ""
         title = escape(finding.title).rstrip(".")
-        lines.append(f"{rank}. **{escape(finding.severity)}** {where}{title}.{saves}")
+        lines.append(f"{rank}. **{escape(sentences.priority(finding))}** {where}{title}.{saves}")
         indent = " " * len(f"{rank}. ")
         lines += [f"{indent}- {escape(advice)}" for advice in finding.advice]
         worst = sentences.worst_instances(finding.examples)

@@ -176,6 +176,10 @@ class RankedFinding(Struct, frozen=True):
         return region_name(self.finding.region) if self.finding.region else ""
 
     @property
+    def priority(self) -> str:
+        return sentences.priority(self.finding)
+
+    @property
     def worth(self) -> str:
         return sentences.worth(self.finding)
 

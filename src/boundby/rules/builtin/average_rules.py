@@ -261,7 +261,7 @@ def _warm_up(context: RuleContext) -> Iterator[Match]:
             },
             saving_ns=None,
             advice=(
-                f"Look at the steady state: boundby analyze {_skip(context, item)}",
+                f"Look at the steady state: {analyze(_skip(context, item))}",
                 f"When timing, run a few first, wait for the GPU ({wait}), then start the clock",
                 *(loading if setup >= excess / 4 else []),
             ),
