@@ -70,3 +70,15 @@ def test_a_clock_that_is_ahead_is_put_back() -> None:
     assert estimate_shift(start, launch, late[:1] - 2_000_000).shift_ns <= -2_990_000
     # Never so far that an operation would start before its launch.
     assert estimate_shift(launch + 5_000, launch, late).shift_ns == -3_000
+
+
+def test_who_shares_the_gpu_keeps_no_host_back() -> None:
+    """The range of a GPU that others may use, too, begins no lower than the calls that are left."""
+    analysis = analysis_of("pair_chunks_of_50000.sqlite")
+    calls, names = analysis.timeline.calls, analysis.trace.names
+    launches = [row for row, name in enumerate(calls.name) if names[name].startswith("cudaLaunchKernel")]
+    left_ns = int(np.sort(calls.end_ns[launches] - calls.start_ns[launches])[:-1].sum())  # the first loads code
+    (item,) = [one for one in analysis.report.what_if if one.scenario == "copies_free"]
+    assert "shared" in {doubt.kind for doubt in item.uncertainties}
+    assert item.low_ns is not None
+    assert left_ns <= item.low_ns <= item.predicted_ns

@@ -28,7 +28,7 @@ from boundby.model.arrays import (
     pick,
     unique,
 )
-from boundby.model.causes import REMOVABLE, SHORT_LABEL, Cause
+from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, Cause
 from boundby.model.intervals import CoveredTime, any_of, clip, union
 from boundby.model.scale import A_FEW_LINES, HABIT, HARDLY, NEGLIGIBLE, NEXT_TO_NOTHING, NOTABLE, SMALL
 from boundby.model.units import percent
@@ -169,6 +169,7 @@ class _RangeQuestion(Struct, frozen=True):
     ahead_ns: int
     loading_ns: float
     changed_ns: Sequence[float]
+    of_host_ns: Sequence[int]  # with a device whose work takes no time
 
 
 def _outside(
@@ -519,6 +520,7 @@ class Predictor:
             ahead_ns=run_ahead_ns(self.graph, costs),
             loading_ns=loading,
             changed_ns=self._changed_ns(costs, most_ns),
+            of_host_ns=self._of_host_ns(predicted_ns, steps),
         )
         return [self._range(asked, position, predicted) for position, predicted in enumerate(predicted_ns)]
 
@@ -543,7 +545,8 @@ class Predictor:
         if shared_ns is not None:  # its work's time holds turns, too
             # Of what others have, a change gives back as much as it makes of the program's own pace, or more by chance.
             paced = min(CHANCE * (max(measured - predicted, 0) + error) / max(measured, 1), 1.0)
-            least = predicted if is_of_kernels else predicted - round(paced * shared_ns)
+            turned_ns = predicted - round(paced * shared_ns)
+            least = predicted if is_of_kernels else max(turned_ns, min(asked.of_host_ns[position], predicted))
             widening.reach("shared", least, predicted, steps=changed_ns > LEAST_BOUND * measured)
         high = widening.range.high_ns
         dropped_ns = int(max(measured - high, 0) * min(CHANCE * self._dropped, 1.0))
@@ -587,6 +590,14 @@ class Predictor:
         other_ns, turned_ns = self._other_processes_ns[position]
         is_shared = delays_ns >= SHARED * self.measured_ns[position] or other_ns >= SHARED * predicted > 0
         return SHARED_DELAYS * delays_ns + turned_ns if is_shared else None
+
+    def _of_host_ns(self, predicted_ns: Sequence[int], steps: Sequence[ReplayStep]) -> Sequence[int]:
+        """The windows, had the devices no work that takes time: who shares a device keeps no host back. Asked for where
+        one is shared."""
+        if all(self._shared_ns(position, ns) is None for position, ns in enumerate(predicted_ns)):
+            return predicted_ns
+        idle = Without(tuple(cause.key for cause in BUSY_CAUSES))
+        return self.windows(*steps, ReplayStep(idle, self.everywhere), self.undelayed)
 
     def _open_places(self, position: int) -> tuple[str, ...]:
         """Where a device's window holds most that nothing on record explains."""
