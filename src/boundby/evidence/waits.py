@@ -253,13 +253,15 @@ class WaitGroup(Struct, frozen=True):
     incidents: int
     idle_ns: int
     held_ns: int
+    processes: int
 
     @property
     def costs(self) -> str:
-        """``1,200 times, 53.2 ms in all``."""
+        """``1,200 times, 53.2 ms in all``, or ``in 2 processes together``."""
         if self.incidents == 1:
             return f"once, for {duration(self.held_ns)}"
-        return f"{self.incidents:,} times, {duration(self.held_ns)} in all"
+        together = "all" if self.processes < 2 else f"{self.processes} processes together"
+        return f"{self.incidents:,} times, {duration(self.held_ns)} in {together}"
 
 
 @once
@@ -406,6 +408,7 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) 
             incidents=len(unique(waits.incident[chosen])),
             idle_ns=int(waits.idle_ns[chosen].sum()),
             held_ns=int(waits.held_ns[chosen].sum()),
+            processes=len(unique(context.trace.process_of_thread[context.calls.thread[waits.call[chosen]]])),
         )
         for key, region, chosen in worth[:MOST_GROUPS]
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from boundby.evidence import waits as _waits
@@ -78,3 +79,16 @@ def test_a_copy_and_the_sync_after_it_are_one_incident() -> None:
     asked = waits.of_kind(_waits.WaitKind.OPERATOR)
     assert len(asked) == 4 * 3 * 2
     assert len(set(waits.incident[asked].tolist())) == 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("incidents", "processes", "told"),
+    [
+        (1, 1, "once, for 290 ms"),
+        (30, 1, "30 times, 290 ms in all"),
+        (30, 2, "30 times, 290 ms in 2 processes together"),
+    ],
+)
+def test_waits_of_several_processes_are_told_as_a_sum(incidents: int, processes: int, told: str) -> None:
+    group = _waits.WaitGroup("item", 0, np.arange(incidents), incidents, 0, 290_000_000, processes)
+    assert group.costs == told
