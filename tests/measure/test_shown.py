@@ -173,6 +173,7 @@ def test_nvml_is_asked_for_the_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     state = device.nvml_state("1234-abcd")
     assert fake.asked == ["GPU-1234-abcd"]
     assert state == DeviceState("NVML", None, 350.0, 55, 1500, 2100, 9000, ("software thermal slowdown",))
+    assert isinstance(state.sm_clock_mhz, float)  # compared with a margin: clocks vary from one moment to the next
 
 
 def test_where_nothing_tells_there_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:

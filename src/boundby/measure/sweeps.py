@@ -33,7 +33,7 @@ from boundby.measure.sampling import MAX_CALLS_PER_SAMPLE, MIN_SAMPLING_NS
 from boundby.measure.target import Options, factory
 from boundby.model.errors import UserError
 from boundby.model.scale import HABIT, NOTABLE, SLIGHT, SMALL
-from boundby.model.units import S, duration
+from boundby.model.units import S, duration, percent
 
 #: A size gains if it has this much more throughput; two doublings without gain are a plateau.
 GAIN = 1 + SLIGHT
@@ -67,7 +67,7 @@ def throughput(
     """Find the batch size at which ``fn`` handles the most samples per second, and measure it.
 
     Sizes double from ``start`` until memory, the latency limit, a plateau, ``max_batch`` or the budget ends it; the
-    limit is then closed in on by bisection to a sixteenth, and the best size by trying between its neighbours.
+    limit is then found by bisection to 5 %, and the best size by trying between its neighbours.
     Throughput is (batches x size) / time of batches run back to back, from an idle device to an idle device; latency is
     that of one batch. Running out of memory is no error: what was held is given back, and the search goes on below.
 
@@ -75,7 +75,7 @@ def throughput(
         inputs: those of one batch; their first dimension is repeated to make other sizes.
         make_inputs: makes the inputs of a batch of a given size instead (a tuple, or a single one).
         latency_limit_ms: the longest that one batch may take (median).
-        stop_at_plateau: stop when two doublings have not gained 2 %. Default: on the CPU, where nothing else ends it.
+        stop_at_plateau: stop when two doublings have not gained 3 %. Default: on the CPU, where nothing else ends it.
 
     Raises:
         TargetError: ``fn`` fails at the first size. MeasureError: there is nothing to make sizes from.
@@ -298,7 +298,7 @@ class _BatchSearch(Struct, dict=True):
         return {
             MEMORY: f"the memory of {self.device.name} ends between {good} and {self.limit}",
             LATENCY: f"the latency limit of {duration(self.latency_limit_ns)} lies between {good} and {self.limit}",
-            PLATEAU: "two more doublings gained less than 2 %",
+            PLATEAU: f"two more doublings gained less than {percent(SLIGHT)}",
             LARGEST: f"{self.largest} was the largest size asked for",
             BUDGET: "the time budget was used up",
             ERROR: f"a batch of {self.limit} fails: {self.error}",
