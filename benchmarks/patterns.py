@@ -154,7 +154,7 @@ def row(one: Made, kind: str, told: Told) -> str:
 def row_on_cpu(key: str) -> str:
     """The line of a program on the CPU: what it takes differs from run to run, what it is bound by does not."""
     about = f"{ON_CPU[key][0]} (PyTorch, no GPU)"
-    cells = (pattern(key).title, about, KINDS["kineto"], BOUND_LABEL[key], "1 of 1", "as recorded")
+    cells = (pattern(key).title, about, KINDS["kineto"], BOUND_LABEL[key], "1 of 1", "differs from run to run")
     return f"| {' | '.join(cells)} |"
 
 

@@ -32,6 +32,13 @@ from boundby.results.report import Report
 WORTH, NEAR, FAR = 0.5, 0.2, 0.25
 #: Steps of a program under nsys.
 RECORDED = 300
+#: How the experiments compare with the trace, for people.
+COMPARED = {
+    "agree": "agree",
+    "trace doubted": "contradict the trace",
+    "experiment doubted": "not sure",
+    "both doubted": "neither is sure",
+}
 #: Programs whose parts work under a lock of their own or the interpreter's.
 LOCKED = ("numpy-lock", "numpy-gil")
 
@@ -73,7 +80,7 @@ def record(folder: Path, name: str) -> None:
 
 def agreements(folder: Path) -> str:
     """The verdict by trace beside those of the experiments."""
-    lines = ["| program | by trace | by experiment | |", "| --- | --- | --- | --- |"]
+    lines = ["| program | by trace | by experiment | compared |", "| --- | --- | --- | --- |"]
     for name in PROGRAMS:
         place = folder / f"{name}.profile"
         if not place.exists():
@@ -82,7 +89,7 @@ def agreements(folder: Path) -> str:
         told = judgement.verdict_by_trace(report)
         proofs = [judged(kept, report) for kept in sorted(folder.glob(f"{name}.*.pickle"))]
         said = Counter(f"{proof.bound} ({proof.confidence})" for proof in proofs if proof)
-        agree = Counter(str(proof.agreement) for proof in proofs if proof)
+        agree = Counter(COMPARED[proof.agreement] for proof in proofs if proof and proof.agreement)
         by_trace = "nothing" if told is None else f"{SHORT_LABEL.get(told[0], told[0])} ({told[1].confidence})"
         counts = (", ".join(f"{count} {what}" for what, count in of.most_common()) for of in (said, agree))
         lines.append(f"| `{name}` | {by_trace} | {' | '.join(counts)} |")
@@ -131,8 +138,9 @@ def rows(folder: Path) -> Iterator[tuple[str, int, int, int, int, float, float, 
         sure = [(proof.bound, its) for proof, its in zip(proofs, true, strict=True) if proof.confidence == "high"]
         wrong = sum(bound not in answers(name, its) for bound, its in sure)
         worth = [f"{part} {statistics.fmean(its[part].value for its in true):.2f}" for part in true[0]]
+        by_design, measured = (" by design", " (measured)") if PROGRAMS[name].worth is None else ("", "")
         yield (
-            f"{name} | {PROGRAMS[name].limit} | {', '.join(worth).replace('.00', '')}",
+            f"{name} | {PROGRAMS[name].limit}{by_design} | {', '.join(worth).replace('.00', '')}{measured}",
             len(kept),
             len(parts),
             held,

@@ -36,8 +36,8 @@ class Score:
     def told(self) -> str:
         """One line a way."""
         rows = [
-            f"{name:<12} mean error {np.mean(errors):.3f}, off by more than {FAR}: {100 * np.mean(errors > FAR):.1f} %"
-            for name, errors in (("fit", self.fitted), ("slope alone", self.slopes))
+            f"{name:<37} mean error {np.mean(errors):.3f}, off by more than {FAR}: {100 * np.mean(errors > FAR):.1f} %"
+            for name, errors in (("fit", self.fitted), ("cost of a delay, taken for the worth", self.slopes))
         ]
         return "\n".join([*rows, f"intervals hold the truth: {100 * self.covered:.1f} %, mean width {self.width:.2f}"])
 
