@@ -72,6 +72,13 @@ def test_wrong_usage(boundby: Boundby, arguments: list[str]) -> None:
     assert second.startswith("  See: boundby")
 
 
+def test_a_command_of_several_alone_shows_its_help(boundby: Boundby) -> None:
+    ran = boundby("measure")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("Usage: boundby measure")
+    assert "\nCommands:\n" in ran.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -138,7 +138,10 @@ def check_room() -> None:
 
 
 def tell_usage(error: click.ClickException) -> int:
-    """Say on stderr what is wrong with the command line."""
+    """Say on stderr what is wrong with the command line; where a command of several names none of them, its help."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return Exit.USER_ERROR
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "boundby"
     return _say(_in_plain_words(error.format_message()), f"See: {command} --help", Exit.USER_ERROR)
