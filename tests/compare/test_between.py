@@ -304,7 +304,9 @@ def test_what_costs_the_same_and_would_save_more_is_no_worse() -> None:
     before, after = (replace(base, findings=(one,)) for one in (was, replace(was, saving_ns=(30, 300))))
     [item] = compare(before, after).findings
     assert (item.trend, item.is_cost_alike) == (None, True)
-    assert "costs about as much as before" in to_terminal.render(document(compare(before, after)), width=200)
+    assert "can hold the program up for longer, or save more, once others are gone" in to_terminal.render(
+        document(compare(before, after)), width=200
+    )
 
 
 def test_programs_that_share_nothing_did_not_change() -> None:

@@ -89,7 +89,7 @@ _OF_HOST = "; in parentheses on the host, of a region without GPU time of its ow
 _MEDIANS = (
     'Median change: of the median instance (95 % interval), by its time on the GPU, or on the host where "host" stands.'
 )
-_COSTS_THE_SAME = "A finding that is still there costs about as much as before. What it would save can be more now."
+_STILL_THERE = "A finding that is still there can hold the program up for longer, or save more, once others are gone."
 _REPLAYED = (
     "How well the first run foretells the second. Replayed: the first run with these causes cut to what was measured "
     "in the second. Error: how far that is off."
@@ -160,7 +160,7 @@ def document(
                 f"Findings: {findings_summary(comparison)}",
                 Only("text", (Entries(tuple(_entry(row) for row in finding_rows[:most])), Paragraph(more, "faint"))),
                 Only("page", (Entries(tuple(_entry(row, row.advice) for row in finding_rows)),)),
-                Paragraph(_COSTS_THE_SAME if any(map(_would_save_more, comparison.findings)) else "", "faint"),
+                Paragraph(_STILL_THERE if any(map(_would_save_more, comparison.findings)) else "", "faint"),
                 id="findings",
                 short="Findings",
             ),

@@ -80,8 +80,8 @@ LEAST_BOUND = NEGLIGIBLE
 
 # What is open below this share of the window is not looked at any further.
 LEAST_OPEN = NEXT_TO_NOTHING
-# On simulated programs 95 of 100 predictions lie within 2.1 % of the truth (9.5 % in the worst scenario, see
-# docs/what-if.md), but a real machine does more than the model knows: nothing is told as more certain than this.
+# On simulated programs most predictions lie nearer to the truth, but a real machine does more than
+# the model knows: nothing is told as more certain than this.
 MODEL_ERROR = SMALL
 # Delays of work that was ready, for so much of a window, look like a device that is shared with another process. Who
 # shares one gets another share of it once its own pace changes: by up to so many times these delays (as simulated).

@@ -21,7 +21,7 @@ from boundby.results.report import Finding
 from boundby.rules.builtin import builtin
 from tests.rules.builtin.harness import NO_LIMITS, Source, context_of
 
-# docs/what-if.md: the 95th percentile of predictions' error is 4.8 % of the true time.
+# The 95th percentile of predictions' error, of the true time (benchmarks.truth).
 STATED_ERROR = 0.048
 
 
