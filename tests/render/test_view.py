@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from boundby.claims.signs import long_gaps
 from boundby.document import sentences
 from boundby.document.view import (
     EXTERNAL_PACE,
@@ -19,6 +20,7 @@ from boundby.results.report import (
     AnalysisSummary,
     Coverage,
     FirstResponse,
+    Gaps,
     OneTimePart,
     Steady,
     Top,
@@ -162,7 +164,8 @@ def test_the_next_limit_is_hidden_only_where_the_gpus_work_hides_it() -> None:
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 10_000_000}).endswith(hidden)
     after_waits = {"cuda_api": 10_000_000, "sync": 360_000_000}
     told = sentences.outlook(compute, 1_000_000_000, left, after_waits)
-    assert told.endswith("the next limit would be launch overhead, now part of sync in the bar.")
+    follows = "(the bar shows that time as sync, because it follows a wait)."
+    assert told.endswith(f"the next limit would be launch overhead {follows}")
     shown = "the next limit would be launch overhead."
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 380_000_000}).endswith(shown)
     little = {"gpu_compute": WhatIf("infinite_gpu", 27_000_000, 1_000_000_000)}  # no letter of a bar of a hundred
@@ -360,3 +363,13 @@ def test_a_region_s_bound_is_its_own_where_the_whole_has_two() -> None:
     assert of_each_alone(replace(base, devices=(replace(device, verdict=mixed),)), rows).startswith("BOUND BY: ")
     alike = [replace(rows[0], region=replace(rows[0].region, verdict=mixed)), *rows[1:]]
     assert of_each_alone(replace(base, devices=(replace(device, verdict=mixed),)), alike) == ""
+
+
+def test_gaps_between_a_regions_work_tell_nothing_of_idle_time_before_it() -> None:
+    region = next(
+        one for one in reports.sample().regions if one.path and sum(one.time.values()) > one.time["gpu_compute"]
+    )
+    idle_ns = sum(ns for cause, ns in region.time.items() if not cause.startswith("gpu_"))
+    most, little = (Gaps(1, round(part * idle_ns), 1_000, 0) for part in (0.6, 0.4))
+    assert long_gaps(replace(region, gaps=most)) == (1.0, 1.0)
+    assert long_gaps(replace(region, gaps=little)) is None

@@ -266,7 +266,8 @@ def _of_either(case: BoundCase, decision: Decision, key: str, saving_ns: int) ->
     """What one of two causes takes; of waits that cost the host its lead, which shows elsewhere, what they cost."""
     own_ns = case.time[Cause[key.upper()]]
     if own_ns < LEAD_LOST * saving_ns:
-        takes = f" ({percent(own_ns / case.window_ns)} of the time)" if own_ns >= LEAST_TOLD * case.window_ns else ""
+        share = f"{percent(own_ns / case.window_ns)} of the time; " if own_ns >= LEAST_TOLD * case.window_ns else ""
+        takes = f" ({share}later work would start earlier)" if own_ns else ""
         return f"removing {NOUN[key]}{takes} would save {percent(saving_ns / case.window_ns)}"
     what = "the host is blocked for" if key == Cause.HOST_BLOCKED.key else f"{SHORT_LABEL[key]} takes"
     if key == Cause.CUDA_API.key and Cause.CPU.key in (decision.mixed_of or ()):  # whose code is it between two calls?

@@ -94,7 +94,7 @@ def _turning(case: BoundCase, key: str) -> str:
     is_unseen = case.share(Cause[key.upper()]) < NEGLIGIBLE <= case.share(Cause.UNATTRIBUTED)
     if is_unseen:
         return f"what is not recorded may be {NOUN[key]}, and removing that may save more"
-    return f"removing {NOUN[key]} may save more: the predicted savings overlap"
+    return f"removing {NOUN[key]} may save more: the estimates are too close to tell"
 
 
 class _Rival(Struct, frozen=True):
@@ -236,7 +236,7 @@ def _doubts_of_clock(case: BoundCase, *, is_saturated: bool) -> Iterator[Uncerta
 def _doubts_of_savings(case: BoundCase, decision: Decision, *, is_saturated: bool) -> Iterator[Uncertainty]:
     """Where account and replay, or one cause and several, say different things."""
     if (unshown := _unshown(case, decision)) is not None:
-        sentence = f"removing {NOUN[unshown.key]} is predicted to save more than the GPU idles because of it"
+        sentence = f"the predicted saving exceeds the time that the GPU idles because of {NOUN[unshown.key]}"
         yield uncertainty("unlike-account", steps=2, sentence=sentence)
     if (unsaved := _unsaved(case, decision)) is not None:
         part, label = percent(case.share(unsaved)), SHORT_LABEL[unsaved.key]

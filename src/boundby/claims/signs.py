@@ -266,12 +266,15 @@ def own_work(part: Part) -> Between | None:
 
 
 def _short(part: Part) -> Between | None:
-    """Of the idle time, that in gaps which a launch or a framework's dispatch fills."""
-    return known(part.gaps.short_ns / part.gaps.total_ns) if part.gaps.total_ns else None
+    """Of the idle time, that in gaps which a launch or a framework's dispatch fills. A region's gaps lie between its
+    own work: where most of its idle time comes before that work, they tell nothing of it."""
+    idle_ns = total(part) - sum(part.time[cause.key] for cause in BUSY_CAUSES)
+    return known(part.gaps.short_ns / part.gaps.total_ns) if part.gaps.total_ns > HALF * idle_ns else None
 
 
 def long_gaps(part: Part) -> Between | None:
-    return known(1 - part.gaps.short_ns / part.gaps.total_ns) if part.gaps.total_ns else None
+    short = _short(part)
+    return None if short is None else known(1 - short[0])
 
 
 def _read_back(part: Part) -> Between | None:

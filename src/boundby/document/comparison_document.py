@@ -727,7 +727,7 @@ def finding_figures(item: FindingChange) -> str:
             return "not in the second run"
         promised = f"promised to save {saves_range(old)}" if old else ""
         if old and saves_elsewhere(item.finding.remedy):
-            promised = f"promised {saves_range(old)}, but not in that run"
+            promised = f"promised to save {saves_range(old)} in other runs only"
         return "; ".join(filter(None, (promised, _credit(item))))
     saving = new or old
     return _would_save(item, saving) if saving else ""

@@ -121,7 +121,7 @@ def headline(
         first, second = (_AS_NOUN.get(cause, SHORT_LABEL.get(cause, cause)) for cause in verdict.mixed_of)
         return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}.", "mixed")
     words = _bound_of_thread(verdict) if of_host else bound_label(verdict)
-    end = f"; work on {NOUN[begin_with]} first." if begin_with in NOUN else "."
+    end = f"; the best advice is on {NOUN[begin_with]}." if begin_with in NOUN else "."
     return Headline(f"{subject} {verb} ", words.upper(), end, verdict.bound)
 
 
@@ -301,7 +301,7 @@ def _next_limit(following: str, verdict: Verdict, window_ns: int, saved_ns: int,
         return NOUN[following]
     is_after_waits = following not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
     return (
-        f"{NOUN[following]}, now part of sync in the bar"
+        f"{NOUN[following]} (the bar shows that time as sync, because it follows a wait)"
         if is_after_waits
         else f"{NOUN[following]}, now hidden behind the GPU's work"
     )

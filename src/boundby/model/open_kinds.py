@@ -57,7 +57,7 @@ KINDS = {
     "no-verdict": OpenKind("no verdict can be given", ""),
     "no-cause": OpenKind("no cause stands out", ""),
     "close": OpenKind("another cause is close behind", _COMPARE),
-    "turned": OpenKind("removing another cause may save more: the predicted savings overlap", _BOTH),
+    "turned": OpenKind("removing another cause may save more: the estimates are too close to tell", _BOTH),
     "together": OpenKind("the host's causes together would save more", _COMPARE),
     "waits-stay": OpenKind(
         "removing another cause would save more, as long as the host waits as it does now", _COMPARE

@@ -849,7 +849,7 @@ TABLE: tuple[Remedy, ...] = (
         id="pinned-for-reuse",
         title="If a longer run copies the same buffers again, pin them",
         do=_PINNED,
-        elsewhere="each further copy from pinned memory saves $time; in this run, pinning costs about what it saves",
+        elsewhere="each repetition saves $time; in this run, pinning costs about what it saves",
     ),
     Remedy(
         bound="gpu_copy",

@@ -140,7 +140,7 @@ def test_samples_on_record_are_not_denied(
     monkeypatch.setattr(host_rules, "hot_functions", lambda *_: spots)
     (found,) = of("host-work", Loop(20, [Range("step {i}", [Work(4 * MS), Launch("gemm", 500 * US), Sync()])]))
     assert found.advice[0].startswith(first)
-    shares = "33 % of the samples in parse, 33 % in read, 33 % in copy"
-    spread = f"spread over many functions (the most: {shares})"
+    shares = "parse, 33 % of the samples, then read, 33 %, then copy, 33 %"
+    spread = f"spread over many functions (the largest parts: {shares})"
     assert (spread in found.title) == (len(symbols) > 1)
     assert not any("looping" in line for line in found.advice if len(symbols) < 2)

@@ -43,7 +43,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
     cards = pattern_cards.by_subject(report, links=True)
     captured = {**_CAPTURED, **(_OF_PYTORCH if report.trace.source == PYTORCH else {})}
     if not report.trace.captured.cpu_samples:
-        captured["backtraces"] = "backtraces of calls"
+        captured["backtraces"] = "backtraces of CUDA and OS calls"
     return {
         "title": sentences.what_ran(report),
         "facts": sentences.circumstances(report),

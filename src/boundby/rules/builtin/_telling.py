@@ -89,7 +89,7 @@ def mostly_in(spots: Sequence[Hotspot]) -> str:
 
 
 def spread(spots: Sequence[Hotspot]) -> str:
-    """``, spread over many functions (the most: 31 % of the samples in parse, 20 % in hash)``,
+    """``, spread over many functions (the largest parts: parse, 31 % of the samples, then hash, 20 %)``,
     where none holds half. A standard library's functions say nothing of the program: their share is told, not their
     names."""
     named = [spot for spot in spots if spot.share >= NAMED][:MOST_NAMED]
@@ -99,8 +99,9 @@ def spread(spots: Sequence[Hotspot]) -> str:
         most = f"none has more than {percent(named[0].share)} of the samples"
     else:
         first, *others = named
-        shares = (f", {percent(spot.share)} in {spot.place}" for spot in others)
-        most = f"the most: {percent(first.share)} of the samples in {first.place}{''.join(shares)}"
+        shares = (f", then {spot.place}, {percent(spot.share)}" for spot in others)
+        parts = "parts" if others else "part"
+        most = f"the largest {parts}: {first.place}, {percent(first.share)} of the samples{''.join(shares)}"
     return f", spread over many functions ({most})"
 
 

@@ -167,7 +167,7 @@ def _mostly(hot: str, inside: str, spots: Sequence[Hotspot]) -> str:
     """``, mostly in parse``: the function, else the operators, else the functions that most of it is in."""
     if hot:
         return f", mostly in {hot}"
-    return f"; the longest: {inside}" if inside else spread(spots)
+    return f"; by operator: {inside}" if inside else spread(spots)
 
 
 def _work(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot], inside: str) -> _Work:

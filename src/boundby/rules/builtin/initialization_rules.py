@@ -367,7 +367,7 @@ def _look_at(rest: str, what: str = "") -> str:
 
 def _runtime_advice(rest: str) -> tuple[str, ...]:
     """What is left to do about what the program cannot change."""
-    look = f"Look at the rest without it ({analyze(rest)})" if rest else "Leave this as it is"
+    look = f"Look at the run without its start ({analyze(rest)})" if rest else "Leave this as it is"
     return (f"{look}: the OpenMP or OpenACC runtime makes these calls itself, once per process",)
 
 
@@ -490,7 +490,7 @@ def _in_bar(context: RuleContext, part: _FirstCalls) -> str:
     is_side_by_side = part.processes > 1 or len(context.timeline.devices) > 1
     if is_side_by_side or shown_ns >= HALF * part.total_ns or part.total_ns - shown_ns <= MARGIN * context.window_ns:
         return ""
-    return f"{duration(shown_ns) if shown_ns else 'none'} of it counts as initialization"
+    return f"the bar shows {duration(shown_ns) if shown_ns else 'none'} of it as initialization"
 
 
 def _saving(context: RuleContext, part: _FirstCalls) -> SavingNs:
