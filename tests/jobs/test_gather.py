@@ -117,7 +117,7 @@ def test_one_rank_is_no_job(reports: Path) -> None:
 def test_a_job_of_which_no_rank_can_be_read_is_told(reports: Path, tmp_path: Path) -> None:
     for path in reports.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes()[:9_000])
-    with pytest.raises(InputError, match=r"None of the 4 reports can be read\..*is truncated"):
+    with pytest.raises(InputError, match=r"None of the 4 files can be read as a report\..*is truncated"):
         api.job(tmp_path, workers=1)
 
 

@@ -196,7 +196,7 @@ def test_thresholds_can_be_changed(context: RuleContext) -> None:
     ("arguments", "message"),
     [
         ({"disable": ["some-rul"]}, "There is no rule 'some-rul'. Did you mean some-rule?"),
-        ({"disable": ["xyzzy"]}, "There is no rule 'xyzzy'. boundby rules lists them."),
+        ({"disable": ["xyzzy"]}, "There is no rule 'xyzzy'. The command \"boundby rules\" lists the rules."),
         ({"thresholds": {"some-rule": {"width": 1}}}, "The rule some-rule has no threshold 'width'."),
         ({"thresholds": {"some-rule": {"size": "big"}}}, "The threshold some-rule.size is 'big'."),
         ({"thresholds": {"some-rule": {"size": True}}}, "The threshold some-rule.size is True."),

@@ -152,7 +152,9 @@ def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -
         if missing := sorted(set(devices) - set(used_ids)):
             raise SelectionError(
                 f"The report holds no work of device {missing[0]}.",
-                f"Devices with work: {', '.join(map(str, used_ids)) or 'none'}.",
+                f"IDs of the devices with work: {', '.join(map(str, used_ids))}."
+                if used_ids
+                else "No device has work.",
             )
         wanted = np.array([gpu.id in devices for gpu in trace.gpus], bool)
         trace = replace(trace, operations=trace.operations.take(wanted[trace.operations.device]))
@@ -162,7 +164,8 @@ def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -
         pids = [process.pid for process in trace.processes]
         if missing := sorted(set(processes) - set(pids)):
             raise SelectionError(
-                f"The report holds no process {missing[0]}.", f"Processes in it: {', '.join(map(str, sorted(pids)))}."
+                f"The report holds no process {missing[0]}.",
+                f"IDs of its processes: {', '.join(map(str, sorted(pids)))}.",
             )
         of_process = np.array([*(pid in processes for pid in pids), False], bool)
         of_thread = np.array([of_process[thread.process] for thread in trace.threads] or [False], bool)

@@ -42,7 +42,7 @@ def parse_window(text: str, skip_first: int = 0) -> DeviceWindow:
     Raises SelectionError for anything else.
     """
     if skip_first < 0:
-        raise SelectionError("The number of instances to skip is negative.", "Give --skip-first 0 or more.")
+        raise SelectionError("The number of steps to skip is negative.", "Give --skip-first 0 or more.")
     if text in ("gpu", "all"):
         return DeviceWindow(text, skip_first=skip_first)
     if text == "nvtx:":
@@ -112,7 +112,9 @@ def _span(window: DeviceWindow, trace_ns: tuple[int, int], shift_ns: int, low: i
     first, last = trace_ns
     if (window.low_ns or first) >= last or (window.high_ns is not None and window.high_ns <= first):
         between = f"{duration(first)} to {duration(last)}"
-        raise SelectionError("The window lies outside the trace.", f"Choose a part of {between}.")
+        raise SelectionError(
+            "The window lies outside the trace.", f"The trace runs from {between}: choose a window that lies there."
+        )
     low = low if window.low_ns is None else window.low_ns + shift_ns
     return low, high if window.high_ns is None else window.high_ns + shift_ns
 
@@ -120,7 +122,8 @@ def _span(window: DeviceWindow, trace_ns: tuple[int, int], shift_ns: int, low: i
 def empty_window() -> SelectionError:
     """The error for a window that holds nothing of any device or thread."""
     return SelectionError(
-        "The window is empty: nothing in it takes any time.", "Choose a longer window, or skip fewer instances."
+        "The window is empty: nothing in it takes any time.",
+        "Choose a longer window, or skip fewer steps (--skip-first).",
     )
 
 
@@ -254,11 +257,11 @@ def skipped_steps(window: DeviceWindow, context: TraceContext) -> dict[int, npt.
     by_process = {number: own for number, own in by_process.items() if len(own)}
     most = max(map(len, by_process.values()), default=0)
     if most <= window.skip_first:
-        only = f"There are only {most} instances"
+        only = f"There are only {most} {'steps' if window.range_glob is None else 'ranges of that name'}"
         of_each = " in any process" if len(by_process) > 1 else ""
         raise SelectionError(
             f"{only}{of_each}, so the first {window.skip_first} cannot be skipped.",
-            "Skip fewer instances with --skip-first.",
+            "Skip fewer with --skip-first.",
         )
     return by_process
 
@@ -285,7 +288,7 @@ def _step_ranges(window: DeviceWindow, context: TraceContext) -> npt.NDArray[np.
         return rows[pick(around, regions.range_parent[rows], NOTHING) < 0]
     if len(trace.ranges) == 0:
         raise SelectionError(
-            "The report holds no NVTX ranges, so there are no instances to skip.",
+            "The report holds no NVTX ranges, so there are no steps to skip.",
             "Choose the window by time instead: --window START:END.",
         )
     best = context.step_region

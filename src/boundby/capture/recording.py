@@ -191,10 +191,13 @@ def check_program(program: Sequence[str]) -> None:
     name = program[0]
     if shutil.which(name) is not None:
         return
-    if os.sep in name and Path(name).exists():
-        hint = f"To run a script: python {name}" if name.endswith(".py") else "Is it executable? chmod +x makes it so."
+    is_there = Path(name).exists()
+    script = f"To run a script: python {name}" if is_there and name.endswith(".py") else ""
+    if os.sep in name and is_there:
+        hint = script or "Is it executable? chmod +x makes it so."
         raise ProgramError(f"{name} is not a program that can be run.", hint, 126)
-    raise ProgramError(f"There is no program {name}.", "The command comes after the options: -- python train.py", 127)
+    hint = script or "Check its name and path. The program is what follows --, as in: -- python train.py"
+    raise ProgramError(f"There is no program {name}.", hint, 127)
 
 
 def write_facts(made: RunFolder, run: Mapping[str, Any]) -> None:

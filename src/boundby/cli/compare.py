@@ -124,10 +124,13 @@ def _append(path: Path, text: str) -> None:
 @gate_options
 @analysis_options("window", "skip_first", "devices", "processes", "nsys")
 @steps_option
-@analysis_options("no_fold", no_fold="Analyse numbered regions separately. They are matched folded anyway.")
+@analysis_options(
+    "no_fold", no_fold="Analyse numbered regions (step 1, step 2) separately. The two runs are still matched by step *."
+)
 @view_options(
     *(*PLAIN, "top", "sort"),
-    sort="What regions are sorted by: time (as a tree), the largest total change, idle time or instances.",
+    sort="What regions are sorted by: their time (as a tree), the largest total change (max), idle time, or how many "
+    "instances they have. [time]",
 )
 def compare(
     before: Path,
@@ -143,7 +146,7 @@ def compare(
 ) -> int:
     """Say what changed from the run BEFORE to the run AFTER.
 
-    Each is anything that "boundby analyze" takes, or its result saved as JSON. Regions are matched by path, and by
+    BEFORE and AFTER are what "boundby analyze" takes, or its results saved as JSON. Regions are matched by path, and by
     similarity where they were renamed; a change is called significant only if it exceeds the usual spread of instances.
     Two folders of ranks, or two job.json, are compared as jobs.
 

@@ -30,10 +30,10 @@ from boundby.options import AnalysisOptions
 @analysis_options("no_fold", "no_find", "nsys", "keep_export", "captures", "max_memory", "max_time")
 @view_options(*PLAIN)
 def diagnose(report: Path, format_name: str | None, output: Path | None, options: AnalysisOptions, view: View) -> int:
-    """Write a diagnosis of REPORT: which pattern, by which signs, what to do.
+    """Write a diagnosis of REPORT: pattern, signs and what to do.
 
-    Of each GPU, and of each region that matters, with what the program turns into then. "boundby analyze" has the same
-    verdict beside figures and findings; "boundby explain PATTERN" teaches one pattern.
+    It covers each GPU and each region that matters, and says what would bound the program after the change.
+    "boundby analyze" has the same verdict beside figures and findings; "boundby explain PATTERN" teaches one pattern.
 
     \b
     boundby diagnose report.sqlite
@@ -59,10 +59,11 @@ SERVING_FORMATS = (*console.DOCUMENT_FORMATS, "brief")
 @analysis_options("window", "devices", "processes", "max_memory", "max_time", "nsys", "keep_export", "captures")
 @view_options(*PLAIN)
 def serving(report: Path, format_name: str | None, output: Path | None, options: AnalysisOptions, view: View) -> int:
-    """Say what a server's steps take, by kind (prefill, decode, mixed) and size.
+    """Say what a server's steps take, by kind and size.
 
     REPORT is a report of nsys or a trace of PyTorch's profiler in which vLLM, SGLang or TensorRT-LLM served requests.
-    Steps are known by the engine's names, else by what repeats and by its kernels of attention.
+    The kinds of steps are prefill, decode and mixed. boundby finds steps by the engine's names for them, else by what
+    repeats and by its attention kernels.
 
     \b
     boundby serving report.sqlite

@@ -55,10 +55,10 @@ def doctor(
     output: Path | None,
     view: View,
 ) -> int:
-    """Check whether recording works here, and say what to do if it does not.
+    """Check whether recording works here, and what to do if not.
 
-    Looks at nsys, and records a second with it; at the nvtx package, at what kernel, container and driver permit, at
-    the GPU, torch and the disk. Nothing is changed.
+    Checks nsys (by a recording of one second), the nvtx package, what the operating system, the container and the
+    driver permit, the GPU, torch and the disk. It changes nothing.
     """
     is_json = format_name == "json" or (output is not None and output.suffix == ".json")
     if numbers:

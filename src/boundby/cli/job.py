@@ -47,13 +47,15 @@ FORMATS = (*console.DOCUMENT_FORMATS, "perfetto")
     *("-s", "--sort"),
     type=click.Choice(("rank", "own", "transfer", "waits", "others-wait")),
     default="rank",
-    help="What ranks are sorted by. By rank, if there are more than 16, only those that stand out are shown.",
+    help="What ranks are sorted by: number (rank), own work, transfer, their waits for others, or others' waits for "
+    "them. By number, a job of more than 16 ranks shows only those that stand out. [rank]",
 )
 @click.option(
     "--pages",
     type=click.Choice(PAGES),
     default="named",
-    help="With -o job.html: which ranks that have no page get one: those shown one by one, all, or none.",
+    help="With -o job.html: make a page for each rank that the result lists (named), for all, or for none. A page "
+    "that is there already stays. [named]",
 )
 @analysis_options("nsys", "keep_export")
 @view_options(*PLAIN, "full", "top", full="Every rank and every prediction.", top="Show N ranks.")
@@ -68,7 +70,7 @@ def job(
     options: AnalysisOptions,
     view: View,
 ) -> int:
-    """Say what a job of many ranks is bound by, and who holds up whom.
+    """Say what a job of ranks is bound by, and who holds up whom.
 
     REPORTS are one report per rank (nsys or PyTorch profiler), a folder of them, or one report of several processes.
 

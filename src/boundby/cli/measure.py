@@ -265,7 +265,7 @@ def throughput(
     mode: str | None,
     show: Show,
 ) -> None:
-    """Find the batch size of TARGET with the most samples per second.
+    """Find TARGET's batch size with the most samples per second.
 
     TARGET returns a callable and the inputs of one batch, whose first dimension is repeated to make other sizes, or a
     callable and a function from a batch size to inputs.
@@ -381,7 +381,7 @@ def stages(
     device: str | None,
     show: Show,
 ) -> None:
-    """Time the stages of a pipeline, on host and device, without interrupting it.
+    """Time each stage of a pipeline, on host and device.
 
     TARGET returns a callable and its inputs; the callable's first argument is the recorder, for the blocks that are
     stages: with stage("decode"): ...

@@ -38,10 +38,10 @@ The exit code is the program's own (128 + N if signal N ended it). If that is 0:
   0    all went well, or --duration was over and the program was stopped
   2    nothing could be recorded or analysed, or bad usage
   70   a bug in boundby
-Without a run:
+Without an analysis:
   126  the program cannot be run
   127  there is no such program
-  130  interrupted twice: program ended, nothing analysed
+  130  interrupted twice: boundby ended the program
 
 \b
 Exit codes: docs/exit-codes.md
@@ -52,7 +52,7 @@ Exit codes: docs/exit-codes.md
     epilog=EPILOG,
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
 )
-@click.argument("program", metavar="PROGRAM...", nargs=-1, type=click.UNPROCESSED)
+@click.argument("program", metavar="[PROGRAM...]", nargs=-1, type=click.UNPROCESSED)
 @output_option("The folder for the report, the analysis and run.json. [boundby-out/NAME-TIME]", metavar="DIR")
 @click.option(
     "--with",
@@ -89,8 +89,8 @@ Exit codes: docs/exit-codes.md
 @click.option(
     "--metrics",
     is_flag=True,
-    help="Sample the GPU's counters (SMs, tensor cores, memory) 10,000 times a second, instead of 1,000 where that is "
-    "permitted; end with a sentence where it is not.",
+    help="Sample the GPU's counters (SMs, tensor cores, memory) 10,000 times a second. If the driver does not "
+    "permit it, boundby says how to permit it, and ends. [1,000 times a second, where permitted]",
 )
 @click.option(
     "--trace",
@@ -108,7 +108,7 @@ Exit codes: docs/exit-codes.md
     "--capture-range",
     metavar="nvtx:NAME|cudaProfilerApi|steps",
     help="Record only the first NVTX range of this name, what lies between cudaProfilerStart and cudaProfilerStop, or "
-    "the active steps of boundby.annotate.steps. The program then runs on to its end.",
+    "the active steps of boundby.annotate.steps. Afterwards the program runs on to its end.",
 )
 @click.option(
     "--nsys-args",
@@ -120,8 +120,8 @@ Exit codes: docs/exit-codes.md
 @click.option(
     "--server",
     metavar="URL",
-    help="Record a phase of a server of vLLM or SGLang once it has requests: without PROGRAM one that runs already, by "
-    "its own profiler; else PROGRAM is the server, and nsys records it.",
+    help="Record a phase of a server of vLLM or SGLang once it has requests. Without PROGRAM, the server runs already, "
+    "and its own profiler records; with PROGRAM, that is the server, and nsys records it.",
 )
 @click.option(
     "--steps",
@@ -176,7 +176,8 @@ def profile(
     A server of language models that runs already is recorded by its own profiler, while it serves requests:
     boundby profile --server http://localhost:8000 --traces DIR
 
-    torchrun, mpirun and srun leave one such folder a rank, and one answer for the job: "boundby job FOLDER".
+    If PROGRAM is torchrun, mpirun or srun, each rank leaves such a folder, and the analysis is that of the whole job.
+    "boundby job FOLDER" shows it again.
     """
     from boundby.attribution.windows import parse_window
     from boundby.capture import launched_ranks

@@ -1,4 +1,4 @@
-"""``boundby prove``: delay parts of a running program, and say what each is worth."""
+"""``boundby prove``: delay parts of a program, and say what faster parts save."""
 
 from __future__ import annotations
 
@@ -35,23 +35,30 @@ Exit codes: docs/exit-codes.md
 
 @click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--steps", type=click.IntRange(min=1), help="Count so many steps. [as many as make a good answer]")
+@click.option(
+    "--steps",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Measure about N steps, delayed ones included. [as many as make a good answer]",
+)
 @click.option("--step", "step_name", metavar="NAME", help="The NVTX range that is a step.")
 @click.option(
     "--host-at",
     "place",
     type=click.Choice(PLACES),
     default="begin",
-    help="Where in a step the host is delayed. [begin]",
+    help="Where in a step the host is delayed: before the launches (begin), before those of the optimizer "
+    "(between), or after the last launch (end). [begin]",
 )
 @click.option(
     "--try",
     "remedies",
     metavar="ID",
     multiple=True,
-    help="Try a remedy and measure what it saves (repeatable). input_free gives batches from memory.",
+    help="Try a remedy and measure what it saves; can be repeated. input_free (batches from memory), or the ID of a "
+    "first response, such as host_blocked.workers; docs/prove.md lists them.",
 )
-@click.option("--report", type=FILE, help="Hold the verdict of this report against the experiment.")
+@click.option("--report", type=FILE, help="Compare the verdict of this report with the experiment.")
 @click.option("--run-on", is_flag=True, help="Let the program go on to its own end afterwards.")
 @json_option
 @output_option("Write to this file (.html .md .json .txt say the format).")
@@ -68,12 +75,12 @@ def prove(
     output: Path | None,
     view: View,
 ) -> int:
-    """Delay parts of a running program, and say what each is worth.
+    """Delay parts of a program, and say what faster parts save.
 
     PROGRAM is the command as you would type it: boundby prove --steps 60 -- python train.py
 
-    It is run without a profiler, on one rank. Its host, its loader and its device are delayed in some blocks of steps
-    and not in others. It is ended after the last block. Ctrl-C tells what is known until then.
+    boundby runs it without a profiler, on one rank. In some blocks of steps boundby delays its host, its loader or its
+    device, in others nothing. After the last block boundby ends the program. After Ctrl-C it says what is known so far.
     """
     from boundby.api import analyze
     from boundby.document.proof_document import document

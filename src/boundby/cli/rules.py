@@ -58,10 +58,11 @@ def rules(group: str | None, as_json: bool, output: Path | None, view: View) -> 
 @output_option()
 @view_options(*PLAIN, width="Columns to fill. [the terminal's, at most 100]")
 def explain(words: tuple[str, ...], markdown: bool, as_json: bool, output: Path | None, view: View) -> int:
-    """Explain PATTERN|RULE: what a verdict names, or what a finding rests on.
+    """Explain PATTERN|RULE: a verdict's name, or a finding's rule.
 
-    Of a pattern, by any name that a screen gives it (sync, launch overhead, host code, mixed, ...): its picture, its
-    classic signs and what to try first. Of a rule: what it finds, how it knows, what to do, what disproves it.
+    PATTERN is any name that a screen gives it (sync, launch overhead, host code, mixed, ...). Its page has its picture,
+    its classic signs and what to try first. RULE is what stands before @ in a finding's id (sync-operator). Its
+    page says what the rule finds, how it knows, what to do, and what disproves it.
 
     \b
     boundby explain sync

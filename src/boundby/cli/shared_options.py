@@ -36,8 +36,8 @@ class Real(click.FloatRange):
 
 
 WINDOW_HELP = (
-    "The time to account for: first to last GPU work or step, the whole trace, a span such as 1.5s:2s, or one NVTX "
-    "range."
+    "The time to account for. gpu: from the first GPU work, or the first step if that begins earlier, to the last; "
+    "all: the whole trace; START:END: a span, such as 1.5s:2s; nvtx:NAME: NVTX ranges of this name. [gpu]"
 )
 
 
@@ -99,10 +99,14 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         click.option,
         "--no-find",
         is_flag=True,
-        help="Do not look for iterations and phases where a program has no NVTX ranges.",
+        help="If a program has no NVTX ranges, do not look for its iterations and phases.",
     ),
     "show_all": partial(
-        click.option, "--all", "show_all", is_flag=True, help="Also findings that save less than 1 %, each in full."
+        click.option,
+        "--all",
+        "show_all",
+        is_flag=True,
+        help="Show also findings that save less than 1 %, and each finding in full.",
     ),
     "max_memory": partial(
         click.option,
@@ -117,7 +121,8 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         "--max-time",
         metavar="SECONDS",
         type=Real(min=0),
-        help="The most CPU time for each stage. [a minute, plus a second for every 20,000 events]",
+        help="The most CPU time for each stage of the analysis. A stage that takes longer is left out, or ends the "
+        "command. [a minute, plus a second for every 20,000 events]",
     ),
     "disable": partial(
         click.option, "--disable", metavar="RULE", multiple=True, help="Leave out this rule; can be repeated."
@@ -130,7 +135,7 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         metavar="FILE",
         type=FILE,
         multiple=True,
-        help="A recording of the capture of the CUDA graphs that REPORT replays; can be repeated.",
+        help="A report in which the program captures its CUDA graphs, if REPORT only launches them; can be repeated.",
     ),
     "keep_export": partial(
         click.option, "--keep-export", is_flag=True, help="Keep the exported .sqlite file next to the report."
@@ -156,7 +161,7 @@ _VIEW: dict[str, Callable[..., Decorator]] = {
         help="Columns to fill. [the terminal's, else 100]",
     ),
     "full": partial(
-        click.option, "--full", is_flag=True, help="All findings, regions, first responses, what-if and words."
+        click.option, "--full", is_flag=True, help="All findings, regions, first responses, what-if, and a glossary."
     ),
     "top": partial(
         click.option, "--top", metavar="N", type=click.IntRange(min=1), help="Rows of each table on the screen."
@@ -166,7 +171,8 @@ _VIEW: dict[str, Callable[..., Decorator]] = {
         "--sort",
         type=click.Choice(("time", "max", "idle", "instances")),
         default="time",
-        help="What regions are sorted by: time (as a tree), the most that can be saved, idle time or instances.",
+        help="What regions are sorted by: their time (as a tree), the most that can be saved (max), idle time, or how "
+        "many instances they have. [time]",
     ),
 }
 

@@ -24,13 +24,17 @@ SCHEMAS = ("2019", "2022", "2023", "2026")
 
 @click.command(epilog=outcome.EPILOG)
 @click.option("--pattern", metavar="NAME", help="A program that boundby knows; see --list.")
-@click.option("--program", metavar="FILE.py:make", help="Your own program: a function that returns it.")
+@click.option(
+    "--program",
+    metavar="FILE.py:make",
+    help="Your own program: a function that returns a boundby.simulate.instructions.Program.",
+)
 @output_option("The trace to write: out.sqlite as nsys exports it, out.json[.gz] as PyTorch's profiler writes it.")
 @click.option(
     "--seed", metavar="N", type=int, default=0, help="Seed of sizes and jitter: the same seed gives the same export."
 )
-@click.option("--steps", metavar="N", type=click.IntRange(min=1), help=f"How many steps of a pattern to run. [{MANY}].")
-@click.option("--schema", type=click.Choice(SCHEMAS), default="2023", help="The nsys generation to write as. [2023].")
+@click.option("--steps", metavar="N", type=click.IntRange(min=1), help=f"How many steps of a pattern to run. [{MANY}]")
+@click.option("--schema", type=click.Choice(SCHEMAS), default="2023", help="The nsys generation to write as. [2023]")
 @click.option("--list", "show_list", is_flag=True, help="List the patterns.")
 @json_option
 @view_options("quiet", quiet="Do not name the file that was written.")
@@ -47,8 +51,9 @@ def simulate(
 ) -> None:
     """Run a program on a simulated GPU and write its trace.
 
-    Every cost is known, so what bounds the program is known too. The trace is an nsys export, or by the name's suffix
-    what PyTorch's profiler writes. It is marked as simulated; boundby and nsys stats read it like any other.
+    Every cost is known, so what bounds the program is known too. The trace is an nsys export, or, if its name ends in
+    .json or .json.gz, what PyTorch's profiler writes. It is marked as simulated; boundby and nsys stats read it like
+    any other.
 
     \b
     boundby simulate --pattern sync -o sync.sqlite

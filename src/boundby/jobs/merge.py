@@ -96,12 +96,17 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     kept, aligned, problems = choose(summaries)
     left_out = [unread_report.problem for unread_report in unused]
     if len(kept) < 2:
-        unread = f"None of the {len(left_out)} reports can be read." if len(left_out) > 1 and not kept else ""
+        unread = (
+            f"None of the {len(left_out)} files can be read as a report. The first:"
+            if len(left_out) > 1 and not kept
+            else ""
+        )
         few = "A job has at least two ranks, and only one is here." if kept else ""
         said = (*_failed(unused), unread, *left_out[: 1 if unread else None], *problems, few)
         raise InputError(
             " ".join(filter(None, said)),
-            "Give one report per rank, or a folder of them. boundby analyze is for one process, however many its GPUs.",
+            "Give one report per rank, or a folder of them. For one process, however many its GPUs: "
+            "boundby analyze REPORT",
         )
     _demand_meetings(kept, aligned, path)
     of_program, kept = kept, in_rounds(kept, aligned.matched)

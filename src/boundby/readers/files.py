@@ -19,7 +19,11 @@ PROFILE_AGAIN = (
 
 # (first bytes, what the file is, next step)
 _KINDS: tuple[tuple[bytes, str, str], ...] = (
-    (b"NVIDIA Tegra Profiler Report", "is an nsys report, not an export", "Rename it so that it ends in .nsys-rep."),
+    (
+        b"NVIDIA Tegra Profiler Report",
+        "is an nsys report, not an export",
+        "Rename it so that its name ends in .nsys-rep.",
+    ),
     (b"version https://git-lfs", "is a Git LFS pointer: the file itself was not fetched", "Fetch it: git lfs pull"),
     (b"\x1f\x8b", "is compressed (gzip)", "Unpack it first: gzip -dc FILE > UNPACKED"),
     (b"\x28\xb5\x2f\xfd", "is compressed (zstd)", "Unpack it first: zstd -dc FILE > UNPACKED"),
@@ -29,7 +33,7 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (b"\x89HDF", "is an HDF5 file", _EXPORT),
     (b"ARROW1", "is an Arrow file", _EXPORT),
     (b"PAR1", "is a Parquet file", _EXPORT),
-    (b"{", "is a result of boundby, which comes from a report", "Give the report that it was made from."),
+    (b"{", "is a result that boundby saved, not a report", "Give the report that it was made from."),
     (b"<!DOCTYPE", "is a web page: the download did not give the file itself", "Download the file again."),
     (b"<html", "is a web page: the download did not give the file itself", "Download the file again."),
     (b"\x7fELF", "is a program", "Capture a report of it first: nsys profile --trace=cuda,nvtx,osrt FILE"),
@@ -41,7 +45,7 @@ def _recognise(header: bytes) -> tuple[str, str]:
     if not header.strip(b"\0"):
         return "holds nothing but zeros: the copy did not finish", "Copy it again."
     if b"Nsight Systems Stream" in header:
-        return "is a raw capture (.qdstrm), not a report yet", "Make one of it: QdstrmImporter --input-file FILE"
+        return "is a raw capture (.qdstrm), not a report yet", "Make a report of it: QdstrmImporter --input-file FILE"
     plain = header.lstrip()
     for start, what, next_step in _KINDS:
         if plain.lower().startswith(start.lower()) if start.startswith(b"<") else plain.startswith(start):

@@ -196,7 +196,7 @@ FIGURES: tuple[FigureKind, ...] = (
     FigureKind("timeline", "utilization, causes and NVTX ranges over time"),
     FigureKind("regions", "the tree of NVTX regions, with the causes of each", of_a_report=True),
     FigureKind("gaps", "when the GPU idled longest, and why"),
-    FigureKind("what-if", "the window now and without each cost", of_a_report=True),
+    FigureKind("what-if", "how long the window is, and how long without each cost", of_a_report=True),
     FigureKind("instances", "how long each instance of a region took"),
     FigureKind("roofline", "work of each region against the device's peaks", of_a_report=True),
 )

@@ -28,7 +28,7 @@ OVERLAPPED = {"copies_overlapped": "copies_free", "comm_overlapped": "comm_free"
 
 FORMS = (
     f"{', '.join(SCENARIOS)}, {', '.join(OVERLAPPED)}, kernels=K, kernel:NAME=K, copies=K, comm=K, cpu=K "
-    "(K times faster), or several joined by +"
+    "(K times as fast), or several joined by +"
 )
 
 
@@ -158,6 +158,8 @@ def _change(term: str, predictor: Predictor) -> Change:
     if name in SCENARIOS:
         return Without(SCENARIOS[name].causes)
     match = _FASTER.match(term)
+    if not match and "=" not in term and _FASTER.match(f"{term}=2"):
+        raise SelectionError(f"{term!r} lacks how many times as fast it is to be.", f"For twice as fast: {term}=2")
     if not match:
         near = did_you_mean(term, (*SCENARIOS, *OVERLAPPED))
         raise SelectionError(f"{term!r} is not a scenario.", f"{near}Known: {FORMS}.")

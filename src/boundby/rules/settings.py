@@ -75,7 +75,10 @@ def find_rule(rules: Iterable[Rule], name: str, also: Iterable[str] = ()) -> Rul
     near = difflib.get_close_matches(name, words, n=3, cutoff=0.5) or sorted(
         other for other in words if name and (name in other or other in name)
     )
-    hint = f"Did you mean {', '.join(near[:3])}?" if near else "boundby rules lists them."
+    every = (
+        "A pattern is a verdict's name, such as sync. " if also else ""
+    ) + 'The command "boundby rules" lists the rules.'
+    hint = f"Did you mean {', '.join(near[:3])}?" if near else every
     raise RuleError(f"There is no {'pattern or ' if also else ''}rule {name!r}.", hint)
 
 

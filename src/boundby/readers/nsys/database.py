@@ -204,9 +204,10 @@ def _check_length(path: Path, header: bytes) -> None:
         raise InputError(f"{path} is damaged (its header is not valid).", export_again(path))
     size, whole = path.stat().st_size, max(described.pages * described.page_size, HEADER_BYTES)
     if size < whole:
+        again = export_again(path)
         raise InputError(
             f"{path} is truncated: {size:,} of {whole:,} bytes are there.",
-            f"Copy it again in full. {export_again(path)}",
+            f"Copy it again in full, or {again[0].lower()}{again[1:]}",
         )
 
 
