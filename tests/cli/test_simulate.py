@@ -101,7 +101,7 @@ def test_a_program_of_ones_own(boundby: Boundby, tmp_path: Path, own: Path, name
     ("name", "message"),
     [
         ("nothing", "returns no program"),
-        ("absent", "returns no program"),
+        ("absent", "defines no absent."),
         ("failing", "failed: RuntimeError: oh"),
         ("leaving", "failed: SystemExit: 3"),
         ("stuck", "waits for signals that never come: thread 0 in 'godot'"),

@@ -40,8 +40,8 @@ def serving_report(
     is_found = any(path and is_found_step(path[-1]) for (_, path), _ in groups)
     if steps is None or not (any(steps.kinds) or is_found):
         raise SelectionError(
-            "No steps of a server were found: no range is named as vLLM, SGLang and TensorRT-LLM name theirs, and no"
-            " kernel of attention serves prompts or decoding alone.",
+            "No steps of a server were found: no range has a name that vLLM, SGLang or TensorRT-LLM gives, and no"
+            " attention kernel serves only prompts or only decoding.",
             "docs/serving.md says how to record them; boundby analyze takes any program.",
         )
     by_path = {region.path: region for region in regions}

@@ -89,7 +89,7 @@ def analyze(
     if output is not None and len(reports) > 1:
         _make_folder(output)
     target = OutputTarget(_format(format_name, output, reports), output, save, reports)
-    if output is not None and not output.is_dir() and not view.quiet:
+    if output is not None and len(reports) == 1 and not output.is_dir() and not view.quiet:
         _tell_format(target.format, output)
     _check(target)
     code = _run(options, target, view)

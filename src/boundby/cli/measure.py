@@ -139,7 +139,12 @@ _moded = stacked(
 @measure.command(epilog=outcome.EPILOG)
 @click.argument("target", required=False)
 @click.option("--compare", "pair", nargs=2, metavar="A B", help="Compare two targets or saved results.")
-@click.option("--method", type=click.Choice(METHODS), help="How to time a GPU; all compares them side by side. [event]")
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    help="How to time a GPU: by CUDA events (event), by the host's clock with a wait for the GPU (synchronised) or "
+    "without (naive), or all side by side. [event]",
+)
 @click.option(
     "--size",
     "sizes",
@@ -157,7 +162,7 @@ _moded = stacked(
     "--precision",
     metavar="PERCENT",
     type=Real(min=0.001),
-    help="Half the width of the interval, in percent. [1]",
+    help="Take samples until half the width of the interval is this part of the time. [1]",
 )
 @click.option("--budget", metavar="SECONDS", type=Real(min=0.001), help="How long to sample, at most. [5]")
 @_moded
@@ -251,7 +256,7 @@ def _pair(how: str) -> Callable[[Command], Command]:
 @click.option("--latency-limit", metavar="MS", type=Real(min=0, min_open=True), help="The longest a batch may take.")
 @click.option("--start", metavar="N", type=click.IntRange(min=1), default=1, help="The batch size to start with. [1]")
 @click.option("--max-batch", metavar="N", type=click.IntRange(min=1), help="The largest batch size to try.")
-@click.option("--budget", metavar="SECONDS", type=Real(min=0.001), default=60, help="The longest search. [60]")
+@click.option("--budget", metavar="SECONDS", type=Real(min=0.001), default=60, help="How long to search, at most. [60]")
 @_moded
 @_shown
 def throughput(
@@ -310,9 +315,15 @@ def throughput(
     "--quality", metavar="TARGET", help="A function that says as a number how good a result is; shown beside the times."
 )
 @_mode
-@click.option("--rtol", type=Real(min=0), default=1e-3, help="Results may differ by this part of the value. [0.001]")
-@click.option("--atol", type=Real(min=0), default=1e-5, help="Results may also differ by this amount. [0.00001]")
-@click.option("--budget", metavar="SECONDS", type=Real(min=0.001), default=60, help="The longest run. [60]")
+@click.option(
+    "--rtol", metavar="X", type=Real(min=0), default=1e-3, help="Results may differ by this part of the value. [0.001]"
+)
+@click.option(
+    "--atol", metavar="X", type=Real(min=0), default=1e-5, help="Results may also differ by this amount. [0.00001]"
+)
+@click.option(
+    "--budget", metavar="SECONDS", type=Real(min=0.001), default=60, help="How long to measure, at most. [60]"
+)
 @_shown
 def devices(
     target: str | None,
@@ -328,9 +339,9 @@ def devices(
 ) -> None:
     """Compare TARGET on the CPU with TARGET on the GPU.
 
-    At growing sizes, with and without copies to the GPU and back, and from which size on the GPU pays. TARGET returns a
-    callable and inputs, as for throughput; or it is a function of a size and a device (a model's width, a training
-    loop's length) that returns what is timed. Without a GPU the CPU's times are shown.
+    It times growing sizes, with and without copies to the GPU and back, and says from which size on the GPU is faster.
+    TARGET returns a callable and inputs, as for throughput; or it is a function of a size and a device (a model's
+    width, a training loop's length) that returns what is timed. Without a GPU the CPU's times are shown.
 
     \b
     boundby measure devices bench.py:model

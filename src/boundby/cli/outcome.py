@@ -151,9 +151,11 @@ def tell_usage(error: click.ClickException) -> int:
 _PLAIN_WORDS = (
     (expression(r"is not a valid integer(?: range)?\."), "is not a whole number."),
     (expression(r"is not a valid float(?: range)?\."), "is not a number."),
+    (expression(r"(\S+) is not in the range x>(?!=)(\S+)\."), r"\1 is too small: it must be above \2."),
     (expression(r"(\S+) is not in the range x>=(\S+)\."), r"\1 is too small: the least is \2."),
     (expression(r"(\S+) is not in the range x<=(\S+)\."), r"\1 is too large: the most is \2."),
     (expression(r"(\S+) is not in the range (\S+)<=x<=(\S+)\."), r"\1 is not between \2 and \3."),
+    (expression(r"Got unexpected extra arguments? \((.+)\)"), r"Not expected: \1."),
 )
 
 

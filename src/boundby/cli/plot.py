@@ -96,7 +96,10 @@ def plot(
     source: Report | Examined
     if api.is_saved(report):
         if kind not in FIGURES_OF_A_REPORT:
-            raise InputError(f"A saved result does not hold what a figure of {kind} needs.", "Give the report itself.")
+            raise InputError(
+                f"A saved result does not hold what the figure {kind!r} needs.",
+                "Give the report that it was made from.",
+            )
         source = api.load(report, options)
     else:
         with view.progress() as progress:

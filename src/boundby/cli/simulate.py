@@ -64,9 +64,9 @@ def simulate(
         click.echo(_list(as_json=as_json), nl=False)
         return
     if (pattern is None) == (program is None):
-        raise click.UsageError("Give one of --pattern NAME and --program FILE.py:make, or --list.")
+        raise click.UsageError("Give --pattern NAME or --program FILE.py:make, or --list for the names of patterns.")
     if output is None:
-        raise click.UsageError("Give -o FILE to write the export.")
+        raise click.UsageError("-o is missing: the file to write the trace to.")
     if program is not None and steps is not None:
         raise click.UsageError("--steps goes with --pattern: your own program itself says how often it loops.")
     script = _pattern(pattern, seed, steps or MANY) if pattern is not None else _load(program or "", seed)
@@ -137,6 +137,8 @@ def _load(place: str, seed: int) -> Script:
         made = defined() if callable(defined) else None
     except (Exception, SystemExit) as error:
         raise InputError(f"{place} failed: {type(error).__name__}: {error}.", "Correct it and run again.") from error
+    if defined is None:
+        raise InputError(f"{file} defines no {name}.", "Give FILE.py:FUNCTION.")
     if isinstance(made, Program):
         return realise(made, Machine(), seed)
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Program) and isinstance(made[1], Machine):

@@ -126,9 +126,9 @@ def _value(text: str, quantity: str, unit: str, number: str, written: str) -> fl
     factors = _UNITS[unit]
     if written not in factors:
         expected = " ".join(name for name in factors if name)
-        wrong = f"has the unit {written!r}" if written else "needs a unit"
+        wrong = f"{written!r} is no unit of {quantity}" if written else f"the value of {quantity} needs a unit"
         if expected:
-            raise LimitError(f"{text!r}: the value of {quantity} {wrong}.", f"Write one of {expected}.")
+            raise LimitError(f"{text!r}: {wrong}.", f"Units of {quantity}: {expected}.")
         raise LimitError(f"{text!r}: {quantity} is a number and has no unit.", f"Leave out {written!r}.")
     value = float(number.replace("_", "")) * factors[written]
     if unit == "fraction" and not written and abs(value) > 1:

@@ -73,7 +73,7 @@ def find_reports(given: Sequence[Path]) -> tuple[str, list[tuple[str, Path]]]:
             inside = list(_inside(path))
             if not inside:
                 suffixes = ", ".join(suffix for suffix, _ in by_suffix(sought=True))
-                hint = f"Give the folder that holds one report per rank. Reports end in {suffixes}."
+                hint = f"Give the folder that holds one report per rank. Names of reports end in {suffixes}."
                 raise InputError(f"{path} holds no report.", hint)
             reports |= dict.fromkeys(inside)
         else:

@@ -159,7 +159,7 @@ def _change(term: str, predictor: Predictor) -> Change:
         return Without(SCENARIOS[name].causes)
     match = _FASTER.match(term)
     if not match and "=" not in term and _FASTER.match(f"{term}=2"):
-        raise SelectionError(f"{term!r} lacks how many times as fast it is to be.", f"For twice as fast: {term}=2")
+        raise SelectionError(f"{term!r} does not say how many times as fast.", f"For twice as fast: {term}=2")
     if not match:
         near = did_you_mean(term, (*SCENARIOS, *OVERLAPPED))
         raise SelectionError(f"{term!r} is not a scenario.", f"{near}Known: {FORMS}.")

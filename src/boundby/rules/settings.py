@@ -71,14 +71,12 @@ def find_rule(rules: Iterable[Rule], name: str, also: Iterable[str] = ()) -> Rul
         return by_id[name]
     import difflib
 
-    words = [*by_id, *also]
+    words = list(dict.fromkeys([*by_id, *also]))
     near = difflib.get_close_matches(name, words, n=3, cutoff=0.5) or sorted(
         other for other in words if name and (name in other or other in name)
     )
-    every = (
-        "A pattern is a verdict's name, such as sync. " if also else ""
-    ) + 'The command "boundby rules" lists the rules.'
-    hint = f"Did you mean {', '.join(near[:3])}?" if near else every
+    patterns = "A pattern is a verdict's name, such as sync. " if also else ""
+    hint = f"Did you mean {', '.join(near[:3])}?" if near else f'{patterns}The command "boundby rules" lists the rules.'
     raise RuleError(f"There is no {'pattern or ' if also else ''}rule {name!r}.", hint)
 
 
