@@ -585,10 +585,7 @@ def steady(device: DeviceReport, width: int | None = None, first_steps: int = 0)
     is_one = bool(parts) and parts[0].ns >= (1 - HARDLY) * once_ns
     named = [f"{clean(part.name)} {units.duration(part.ns)}" for part in parts[:MOST_PARTS]]
     named = [clean(parts[0].name)] if is_one else named
-    after_ns = device.window.end_ns - found.window.end_ns if found else 0
-    after = ""
-    if found is not None and after_ns >= WORTH_A_NAME * device.window_ns:
-        after = f" before the {_step_word(found)}s and {units.duration(after_ns)} after them"
+    after = _after(found, device) if found else ""
     share = units.percent(once_ns / device.window_ns)
     work = "One-time work"
     if found is not None and first_steps:
@@ -598,6 +595,14 @@ def steady(device: DeviceReport, width: int | None = None, first_steps: int = 0)
     variants = [f"{once} ({', '.join(named[:most])}){after}." for most in range(len(named), 0, -1)]
     variants += [f"{once} ({one})." for one in named[:1]] + [f"{once}."]
     return next((text for text in variants if width is None or len(text) <= width), variants[-1])
+
+
+def _after(found: Steady, device: DeviceReport) -> str:
+    """`` before the steps and 106 ms after them``, where enough of the window comes after them."""
+    after_ns = device.window.end_ns - found.window.end_ns
+    if after_ns < WORTH_A_NAME * device.window_ns:
+        return ""
+    return f" before the {_step_word(found)}s and {units.duration(after_ns)} after them"
 
 
 def _pace(found: Steady) -> str:

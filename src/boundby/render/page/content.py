@@ -41,9 +41,6 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
     saving = [item for item in items if item.finding.severity != sentences.NOTE]
     unchecked = sentences.could_not_check(report.not_checked, every=report.analysis.show_all)
     cards = pattern_cards.by_subject(report, links=True)
-    captured = {**_CAPTURED, **(_OF_PYTORCH if report.trace.source == PYTORCH else {})}
-    if not report.trace.captured.cpu_samples:
-        captured["backtraces"] = "backtraces of CUDA and OS calls"
     return {
         "title": sentences.what_ran(report),
         "facts": sentences.circumstances(report),
@@ -63,7 +60,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "unchecked_count": sum(len(rules.split(", ")) for _, rules in unchecked),
         "scenarios": _scenarios(report, next_bounds),
         "no_predictions": sentences.no_predictions(report),
-        "captured": [label for key, label in captured.items() if getattr(report.trace.captured, key, False)],
+        "captured": _captured(report),
         "window_told": _WINDOWS.get(report.analysis.window, report.analysis.window)
         if report.devices
         else sentences.window(report) or "the host's time",
@@ -257,6 +254,16 @@ _CAPTURED = {
 }
 
 _OF_PYTORCH = {"nvtx": "operators and named blocks"}
+
+
+def _captured(report: Report) -> list[str]:
+    """What the recording holds, by its names; without CPU samples, what its backtraces are of."""
+    captured = report.trace.captured
+    labels = {**_CAPTURED, **(_OF_PYTORCH if report.trace.source == PYTORCH else {})}
+    if not captured.cpu_samples:
+        labels["backtraces"] = "backtraces of CUDA and OS calls"
+    return [label for key, label in labels.items() if getattr(captured, key, False)]
+
 
 # The rows of the page's region table, and what unfolds below each.
 
