@@ -75,7 +75,7 @@ def test_what_a_limit_says(text: str, scope: str | None, quantity: str, operator
         ("gpu_utilization > 80", "Write 80 %"),
         ("sync.per_step < 2 ms", "has no unit"),
         ("host.p95 < 2 ms", "Name one: REGION.host.p95"),
-        ("step.findings == 0", "is of the whole"),
+        ("step.findings == 0", "no region has findings"),
         ("'step'.nothing < 2", "no quantity 'nothing'"),
     ],
 )

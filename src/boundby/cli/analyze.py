@@ -48,7 +48,13 @@ class OutputTarget(Struct, frozen=True):
 
 @click.command(epilog=outcome.EPILOG)
 @click.argument("reports", metavar="REPORT...", nargs=-1, required=True, type=FILE)
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(FORMATS),
+    help="How to show the result. brief: short JSON; items: findings as a flat list; names with csv: one table. "
+    "[terminal]",
+)
 @output_option(
     "Write to this file (.html .md .json .csv .txt .pftrace say the format), or into this folder for several reports."
 )

@@ -422,7 +422,7 @@ def _pipeline(place: str, device: str | None) -> Target:
     resolved = _target(place, device)
     if resolved.first_call_ns is not None:
         raise TargetError(
-            f"{place} gives no pipeline.", "Return a callable that takes the recorder first, and its inputs."
+            f"{place} returns no pipeline.", "Return a callable that takes the recorder first, and its inputs."
         )
     return resolved
 
@@ -441,12 +441,12 @@ def _factory(place: str, device: str | None) -> Target:
 
 
 def _with_inputs(found: Target) -> Target:
-    """Raises TargetError: it gives no inputs that could be made larger."""
+    """Raises TargetError: it returns no inputs that could be made larger."""
     from boundby.measure.results import TargetError
 
     if found.first_call_ns is not None or found.kwargs is not None:
         raise TargetError(
-            f"{found.name} gives no inputs that could be made larger.",
+            f"{found.name} returns no inputs that could be made larger.",
             "Return a callable and its inputs: return model, (x,); or a function from a size to inputs.",
         )
     return found

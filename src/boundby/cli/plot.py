@@ -51,13 +51,13 @@ boundby plot report.sqlite --kind timeline --size slide -o timeline.png
     "--size",
     type=click.Choice(SIZES),
     default="paper",
-    help="Width and text: 7 inches and 8 points, one column (3.4 and 6.5) or a slide (12.5 and 15).",
+    help="Width in inches and text in points: 7 and 8 (paper), 3.4 and 6.5 (column) or 12.5 and 15 (slide). [paper]",
 )
 @click.option("--width", metavar="INCHES", type=Real(2, 60), help="Another width.")
-@click.option("--height", metavar="INCHES", type=Real(1, 60), help="A height, instead of what the content needs.")
+@click.option("--height", metavar="INCHES", type=Real(1, 60), help="Another height than the content needs.")
 @click.option("--font", metavar="POINTS", type=Real(4, 40), help="Another size of text.")
 @click.option("--dpi", metavar="N", type=click.IntRange(50, 1200), default=200, help="Pixels per inch of a .png. [200]")
-@click.option("--no-title", is_flag=True, help="Leave the title to the caption.")
+@click.option("--no-title", is_flag=True, help="Draw no title, where a caption says it.")
 @analysis_options("window", "skip_first", "region", "devices", "processes", "nsys", "captures")
 @view_options("quiet")
 def plot(

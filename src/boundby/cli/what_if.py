@@ -41,15 +41,18 @@ SORTS = ("scenario", "max")
 @json_option
 @output_option()
 @click.option(
-    "--sort", type=click.Choice(SORTS), default="scenario", help="Rows as asked for, or what saves most first (max)."
+    "--sort",
+    type=click.Choice(SORTS),
+    default="scenario",
+    help="Order of rows: as asked for (scenario), or what saves most first (max). [scenario]",
 )
 @click.option(
     "--explain-range",
     "explains_range",
     is_flag=True,
-    help="Below the table, of each prediction: each uncertainty, what it adds, what would settle it.",
+    help="List each prediction's uncertainties below the table: what each adds, and what would settle it.",
 )
-@view_options(*PLAIN, "top", top="Only the N that save most, of each GPU.")
+@view_options(*PLAIN, "top", top="Only the N changes that save most, for each GPU.")
 def what_if(
     report: Path,
     scenarios: tuple[str, ...],
@@ -62,7 +65,7 @@ def what_if(
 ) -> int:
     """Predict what a change to the program in REPORT would save.
 
-    The prediction is a replay of the dependencies that the trace holds, with a cost removed or reduced.
+    For each prediction, boundby replays the dependencies that the trace holds, with a cost removed or reduced.
 
     \b
     boundby what-if report.sqlite

@@ -95,9 +95,11 @@ def parse(text: str, *, fails: bool = False, optional: bool = False, reason: str
     scope, quantity = _split(text, match["quoted"], match["left"].strip())
     definition = QUANTITIES[quantity]
     if scope is not None and definition.of_region is None and definition.of_change is None:
-        raise LimitError(f"{text!r}: {quantity} is of the whole, not of a region.", f"Write {quantity} alone.")
+        raise LimitError(f"{text!r}: no region has {quantity}, only the whole report.", f"Write {quantity} alone.")
     if scope is None and not (definition.of_whole or definition.of_comparison or definition.of_job):
-        raise LimitError(f"{text!r}: {quantity} is of a region.", f"Name one: REGION.{quantity}, or step.{quantity}.")
+        raise LimitError(
+            f"{text!r}: {quantity} belongs to a region.", f"Name one: REGION.{quantity}, or step.{quantity}."
+        )
     value = _value(text, quantity, definition.unit, match["number"], match["unit"])
     written = f"fail on {text.strip()}" if fails else text.strip()
     return Limit(written, scope, quantity, match["operator"], value, fails, optional, reason)
@@ -199,7 +201,7 @@ def check_job(limits: Sequence[Limit], job: JobReport, comparison: JobComparison
             results.append(_judge(limit, slowdown, tested.reason[:1].upper() + tested.reason[1:] + "."))
             continue
         if read is None:
-            raise LimitError(f"{limit.text!r}: {limit.quantity} is not of a job.", LIST)
+            raise LimitError(f"{limit.text!r}: a job has no {limit.quantity}.", LIST)
         results.append(_judge(limit, read(job), "The job holds no ranks."))
     return GateResult(job.path, _by_end(results, [failed.program for failed in job.programs]))
 
@@ -235,7 +237,7 @@ def _refuse(limit: Limit, report: Report, comparison: Comparison | None, steps: 
     """LimitError where the limit asks for what is not there."""
     definition = limit.definition
     if definition.of_job is not None:
-        raise LimitError(f"{limit.text!r}: {limit.quantity} is of a job.", "Give its folder of reports.")
+        raise LimitError(f"{limit.text!r}: only a job has {limit.quantity}.", "Give the job's folder of reports.")
     if definition.needs_two and comparison is None:
         raise LimitError(
             f"{limit.text!r}: {limit.quantity} needs two runs.", "Use: boundby compare BEFORE AFTER --budget FILE"

@@ -208,7 +208,7 @@ def plan(
     if rounds < 1:
         least = count * (1 + 3 * len(large))
         raise ExperimentError(
-            f"{steps} steps are too few for {len(large) + 1} conditions in blocks of {count}.",
+            f"{steps} steps are too few: {len(large) + 1} kinds of blocks are needed, each of {count} steps.",
             f"Give at least --steps {least}, better {count * (1 + 3 * ROUNDS * len(large))}.",
         )
     ordered = order(wanted, rounds)
@@ -229,8 +229,8 @@ def check(found: FoundParts, place: str) -> None:
         )
     if place not in found.places:
         raise ExperimentError(
-            f"The host cannot be delayed at the place {place!r} of a step of this program.",
-            f"It can at: {', '.join(found.places)}.",
+            f"The host cannot be delayed at {place!r} in a step of this program.",
+            f"It can be at: {', '.join(found.places)}.",
         )
 
 

@@ -81,9 +81,7 @@ def throughput(
         TargetError: ``fn`` fails at the first size. MeasureError: there is nothing to make sizes from.
     """
     if start < 1 or (max_batch is not None and max_batch < start):
-        raise MeasureError(
-            "Batch sizes begin at 1, and end where they begin or above.", "Such as start=1, max_batch=64."
-        )
+        raise MeasureError("start is below 1, or max_batch is below start.", "Such as start=1, max_batch=64.")
     make = values.maker(inputs, make_inputs)
     chosen = device_module.choose(
         device, inputs, values.modules_of(fn), values.tensors_of(fn), make(start) if not inputs else ()

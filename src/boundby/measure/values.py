@@ -173,7 +173,7 @@ def maker(inputs: Sequence[Any], make_inputs: Callable[[int], Any] | None) -> Ca
     if make_inputs is None and batch_size(inputs) is None:
         raise MeasureError(
             "No input has a first dimension that could grow.",
-            "Give inputs that begin with one, or make_inputs, a function from a size to inputs.",
+            "Give inputs whose first dimension is the batch, or make_inputs, a function from a size to inputs.",
         )
     make = make_inputs or functools.partial(resized, inputs)
     return lambda size: as_inputs(make(size))

@@ -164,7 +164,9 @@ def _change(term: str, predictor: Predictor) -> Change:
         near = did_you_mean(term, (*SCENARIOS, *OVERLAPPED))
         raise SelectionError(f"{term!r} is not a scenario.", f"{near}Known: {FORMS}.")
     if float(match["factor"]) <= 0:
-        raise SelectionError(f"K of {term!r} must be above 0.", f"It says how many times as fast: {match[1]}=2.")
+        raise SelectionError(
+            f"K of {term!r} must be above 0.", f"K says how many times as fast: {match[1]}=2 is twice as fast."
+        )
     if match[1] == "cpu":
         return FasterHost(float(match["factor"]))
     return Faster(_operations(predictor, match[1], match["glob"]), float(match["factor"]))
