@@ -162,7 +162,7 @@ _moded = stacked(
     "--precision",
     metavar="PERCENT",
     type=Real(min=0.001),
-    help="Take samples until half the width of the interval is this part of the time. [1]",
+    help="Take samples until half the width of the interval is this part of the median. [1]",
 )
 @click.option("--budget", metavar="SECONDS", type=Real(min=0.001), help="How long to sample, at most. [5]")
 @_moded

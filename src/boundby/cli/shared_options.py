@@ -36,8 +36,9 @@ class Real(click.FloatRange):
 
 
 WINDOW_HELP = (
-    "The time to account for. gpu: from the first GPU work, or the first step if that begins earlier, to the last; "
-    "all: the whole trace; START:END: a span, such as 1.5s:2s; nvtx:NAME: NVTX ranges of this name. [gpu]"
+    "The time to account for. gpu: from the first GPU work, or the first step if that begins earlier, to the last. "
+    "all: the whole trace. START:END: a span, such as 1.5s:2s. nvtx:NAME: from the first NVTX range of this name to "
+    "the last. [gpu]"
 )
 
 
