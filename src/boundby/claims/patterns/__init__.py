@@ -201,7 +201,7 @@ LOOKALIKES: Mapping[str, tuple[SignOf | None, ...]] = {
         SignOf("SMs active while busy", signs.active, HALF),
         SignOf("communication alone", share(Cause.GPU_COMM), high=NOTABLE),
         SignOf("copies alone", share(Cause.GPU_COPY), high=NOTABLE),
-        SignOf("in CUDA graphs without their kernels", _in_graphs, high=NOTABLE),
+        SignOf("in CUDA graphs recorded as one piece", _in_graphs, high=NOTABLE),
         None,
     ),
     "cuda_api": (

@@ -21,12 +21,12 @@ _RESIDENT = "TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS"
 _OF_WINDOWS = ("timestamp", "globalTid", "gpu", "segmentGroup")
 DECLARED = (
     Reads(_EVENTS, _EVENT, "allocations of GPU memory: by region, and who held the peak"),
-    Reads(_BUDGET, (*_OF_WINDOWS, "newBudget"), "more GPU memory than Windows allows a process: paging"),
-    Reads(_USAGE, (*_OF_WINDOWS, "newUsage"), "more GPU memory than Windows allows a process: paging"),
+    Reads(_BUDGET, (*_OF_WINDOWS, "newBudget"), "how much GPU memory Windows allows a process"),
+    Reads(_USAGE, (*_OF_WINDOWS, "newUsage"), "how much GPU memory a process uses on Windows"),
     Reads(
         _RESIDENT,
         (*_OF_WINDOWS, "segmentId", "totalBytesResident"),
-        "less of it in the GPU's memory than programs use there: paging",
+        "how much of the used memory lies in the GPU (Windows may move some to the host)",
     ),
 )
 

@@ -36,7 +36,7 @@ _CHAINS: tuple[tuple[StackSource, str, str, str], ...] = (
 )
 _EVENT, _FRAME = ("start", "globalTid"), ("id", "symbol", "module", "kernelMode", "unresolved", "stackDepth")
 DECLARED = (
-    *(Reads(events, (*_EVENT, link), "backtraces of its events") for _, events, link, _ in _CHAINS),
+    *(Reads(events, (*_EVENT, link), "their backtraces") for _, events, link, _ in _CHAINS),
     *(Reads(table, _FRAME, "frames of backtraces") for table in dict.fromkeys(chains for *_, chains in _CHAINS)),
     Reads(
         "NVTX_EVENTS",

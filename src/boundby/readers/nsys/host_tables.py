@@ -392,24 +392,29 @@ EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 _GIVES = {
     CALLS: "CUDA runtime and driver calls",
     RANGES: "NVTX ranges",
-    CONSTRUCTS: "OpenACC and OpenMP constructs, calls of cuDNN and cuBLAS",
-    MESSAGES: "calls of MPI and UCX",
     OS_CALLS: "calls of the OS runtime that can block",
     SWITCHES: "when each thread was on a core",
     SAMPLES: "CPU samples",
     OVERHEAD: "the profiler's own time",
 }
+_OF_TABLE = {
+    **{
+        table: f"constructs of {domain}" if domain in (OPENACC, OPENMP) else f"calls of {domain}"
+        for table, domain in CONSTRUCT_DOMAINS.items()
+    },
+    **{table: "calls of UCX" if table.startswith("UCP_") else "calls of MPI" for table in MESSAGE_TABLES},
+}
 _EVENTS, _FILES = "OSRT_FILE_ACCESS_EVENTS", "OSRT_FILE_ACCESS_DESCRIPTORS"
 _ACCESS = ("startedAt", "endedAt", "threadId", "fileAccessId", "apiCallId", "bytesProcessed")
 DECLARED = (
     *(
-        Reads(table, ("start", "globalTid", *columns), _GIVES[what])
+        Reads(table, ("start", "globalTid", *columns), _OF_TABLE.get(table) or _GIVES[what])
         for what, (tables, columns) in EVENTS.items()
         for table in tables
     ),
     Reads("NVTX_EVENTS", ("text",), "NVTX ranges"),
     Reads(_EVENTS, _ACCESS, "which files were read and written, and how fast"),
-    Reads(_FILES, ("fileAccessId", "filePath"), "paths of these files"),
+    Reads(_FILES, ("fileAccessId", "filePath"), f"paths of the files in {_EVENTS}"),
     *_OF_MESSAGES,
 )
 

@@ -48,11 +48,11 @@ _MOST_DIAGNOSTICS = LIST  # more of them hide the rest of the page
 _PAIRS = ("name", "value")
 DECLARED = (
     Reads("META_DATA_EXPORT", _PAIRS, "versions of nsys and of the schema"),
-    Reads("EXPORT_META_DATA", _PAIRS, "the same, in exports of 2022"),
+    Reads("EXPORT_META_DATA", _PAIRS, "versions of nsys and of the schema, in exports of 2022"),
     Reads("META_DATA_CAPTURE", _PAIRS, "the command, and what was asked for"),
     Reads("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",), "when the recording began"),
     Reads("TARGET_INFO_SYSTEM_ENV", ("name", "value"), "cores and driver of the machine"),
-    Reads("ProcessStreams", ("globalPid", "filenameId", "contentId"), "the program's last words"),
+    Reads("ProcessStreams", ("globalPid", "filenameId", "contentId"), "the end of what the program printed"),
     Reads("DIAGNOSTIC_EVENT", ("severity", "text"), "what the profiler complained about"),
 )
 

@@ -102,7 +102,7 @@ _LABELS = {
     "graph_fraction": "time inside graphs (share of the window)",
     "graph_launches": "launches of graphs",
     "graph_ns": "time inside graphs",
-    "half_is_over_at_fraction": "first part of the window that holds half of this time",
+    "half_is_over_at_fraction": "share of the window until half of this time has passed",
     "held_ns": "time held up",
     "hidden_fraction": "hidden by other work",
     "host_asleep_fraction": "of this time, host asleep",
