@@ -540,5 +540,5 @@ def test_what_saves_a_run_nothing_is_no_promise() -> None:
     told = "what you time gets shorter by up to 66.0 ms; the whole run does not"
     assert finding_figures(found) == told
     left = FindingChange(status="resolved", finding=warm_up, saving_before_ns=(0, 66_000_000))
-    assert finding_figures(left) == "promised to save up to 66.0 ms in other runs only"
+    assert finding_figures(left) == f"promised: {told}"
     assert finding_figures(replace(found, finding=replace(warm_up, remedy=""))) == "would save up to 66.0 ms"

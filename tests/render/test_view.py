@@ -164,7 +164,7 @@ def test_the_next_limit_is_hidden_only_where_the_gpus_work_hides_it() -> None:
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 10_000_000}).endswith(hidden)
     after_waits = {"cuda_api": 10_000_000, "sync": 360_000_000}
     told = sentences.outlook(compute, 1_000_000_000, left, after_waits)
-    follows = "(the bar shows that time as sync, because it follows a wait)."
+    follows = "after waits (sync in the bar)."
     assert told.endswith(f"the next limit would be launch overhead {follows}")
     shown = "the next limit would be launch overhead."
     assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 380_000_000}).endswith(shown)
@@ -312,6 +312,12 @@ def test_a_row_says_once_only_where_all_advice_saves_other_runs() -> None:
         told.append(next(row.saves for row in rows if row.region.path == region.path))
     assert told[0] == ONCE
     assert ONCE not in told[1:]
+    enclosing = replace(base.findings[0], remedy="init.allocate-once", region=region.path[:1], saving_ns=(0, 1_000))
+    regions[place] = replace(start, first_responses=(warm,))
+    for remedy, is_once in (("init.allocate-once", False), ("init.warm-up", True)):
+        findings = (replace(enclosing, remedy=remedy),)
+        rows = select(replace(base, regions=tuple(regions), findings=findings), min_share=0).rows
+        assert (next(row.saves for row in rows if row.region.path == region.path) == ONCE) is is_once
 
 
 def test_a_row_has_no_number_that_is_a_row_s_below_of_another_bound() -> None:

@@ -271,7 +271,7 @@ def _of_either(case: BoundCase, decision: Decision, key: str, saving_ns: int) ->
         return f"removing {NOUN[key]}{takes} would save {percent(saving_ns / case.window_ns)}"
     what = "the host is blocked for" if key == Cause.HOST_BLOCKED.key else f"{SHORT_LABEL[key]} takes"
     if key == Cause.CUDA_API.key and Cause.CPU.key in (decision.mixed_of or ()):  # whose code is it between two calls?
-        what = f"launch overhead (calls, and up to {duration(DISPATCH_NS)} after each) takes"
+        what = f"launch overhead (idle time in a launching call, or up to {duration(DISPATCH_NS)} after it) takes"
     return f"{what} {_share(case, own_ns, case.replay.unexplained.get(Cause[key.upper()], 0))}"
 
 

@@ -90,6 +90,7 @@ _MEDIANS = (
     'Median change: of the median instance (95 % interval), by its time on the GPU, or on the host where "host" stands.'
 )
 _STILL_THERE = "A finding that is still there can hold the program up for longer, or save more, once others are gone."
+_HIDDEN = "Hidden before: no finding in the first run, though its cause took about as long there."
 _REPLAYED = (
     "How well the first run foretells the second. Replayed: the first run with these causes cut to what was measured "
     "in the second. Error: how far that is off."
@@ -161,6 +162,7 @@ def document(
                 Only("text", (Entries(tuple(_entry(row) for row in finding_rows[:most])), Paragraph(more, "faint"))),
                 Only("page", (Entries(tuple(_entry(row, row.advice) for row in finding_rows)),)),
                 Paragraph(_STILL_THERE if any(map(_would_save_more, comparison.findings)) else "", "faint"),
+                Paragraph(_HIDDEN if any(map(_was_hidden, comparison.findings)) else "", "faint"),
                 id="findings",
                 short="Findings",
             ),
@@ -714,7 +716,11 @@ def _finding_word(item: FindingChange) -> str:
 
 def _kind(item: FindingChange) -> str:
     """Trend, else status; ``visible``: new as a finding, while its cause took as long before."""
-    return item.trend or ("visible" if item.status == "new" and item.is_cost_alike else item.status)
+    return item.trend or ("visible" if _was_hidden(item) else item.status)
+
+
+def _was_hidden(item: FindingChange) -> bool:
+    return item.status == "new" and item.is_cost_alike
 
 
 def finding_figures(item: FindingChange) -> str:
@@ -727,7 +733,7 @@ def finding_figures(item: FindingChange) -> str:
             return "not in the second run"
         promised = f"promised to save {saves_range(old)}" if old else ""
         if old and saves_elsewhere(item.finding.remedy):
-            promised = f"promised to save {saves_range(old)} in other runs only"
+            promised = f"promised: {remedies.by_key()[item.finding.remedy].saves(saves_range(old))}"
         return "; ".join(filter(None, (promised, _credit(item))))
     saving = new or old
     return _would_save(item, saving) if saving else ""

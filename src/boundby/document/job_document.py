@@ -526,8 +526,8 @@ def _lengths(job: JobReport, lines: Sequence[_Line]) -> Iterator[str]:
     earlier_ns = max((line.longest_ns for line in lines), default=0) - job.length_ns
     if earlier_ns >= NEGLIGIBLE * job.length_ns:
         yield (
-            "The job's time begins when the first collective ends. The ranks' times begin up to "
-            f"{units.duration(earlier_ns)} earlier."
+            "The job's time begins when the first collective ends. The rows of the ranks begin up to "
+            f"{units.duration(earlier_ns)} earlier, and add up to more."
         )
     if any(line.bar().scale < 1 - SMALL for line in lines):
         yield "A shorter bar: that rank began later or ended earlier."

@@ -301,7 +301,7 @@ def _next_limit(following: str, verdict: Verdict, window_ns: int, saved_ns: int,
         return NOUN[following]
     is_after_waits = following not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
     return (
-        f"{NOUN[following]} (the bar shows that time as sync, because it follows a wait)"
+        f"{NOUN[following]} after waits (sync in the bar)"
         if is_after_waits
         else f"{NOUN[following]}, now hidden behind the GPU's work"
     )

@@ -5,7 +5,7 @@ Files for programs hold all regions; tables for people those worth a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from msgspec import Struct
@@ -34,6 +34,7 @@ from boundby.results.report import (
     Card,
     Check,
     DeviceReport,
+    Finding,
     FirstResponse,
     RegionReport,
     Report,
@@ -440,11 +441,19 @@ class Row(Struct, frozen=True):
         return clean(self.region.verdict.because).rstrip(".") if is_told_here else ""
 
 
-def _is_paid_once(verdict: Verdict, responses: Iterable[FirstResponse]) -> bool:
+def _is_paid_once(verdict: Verdict, responses: Iterable[FirstResponse], around: Iterable[Finding] = ()) -> bool:
     """Whether initialization is the bound, and all advice on that saves other runs only: of advice without a number
-    nobody knows."""
-    advice = [one.id for one in responses if one.id.startswith("init.")] if verdict.bound == "init" else []
-    return bool(advice) and all(map(sentences.saves_elsewhere, advice))
+    nobody knows. ``around``: findings of the regions that hold it."""
+    if verdict.bound != "init":
+        return False
+    advice = [one.id for one in responses if one.id.startswith("init.")]
+    saving = [item.remedy for item in around if item.remedy.startswith("init.") and max(item.saving_ns or (0,))]
+    return bool(advice) and all(map(sentences.saves_elsewhere, (*advice, *saving)))
+
+
+def _around(row: Row, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Findings of the regions that hold this one."""
+    return (item for item in findings if item.region and row.region.path[: len(item.region)] == item.region)
 
 
 class Selection(Struct, frozen=True):
@@ -571,7 +580,7 @@ def most_saved(rows: Sequence[Row]) -> str:
     if any((row.region.max_saving_ns or 0) > (1 + SMALL) * _own_ns(row) > 0 for row in rows if not row.is_paid_once):
         told.append("It may exceed the region's own time: later work would start earlier, too.")
     if any(row.is_paid_once for row in rows):
-        told.append(f"{ONCE}: a start-up cost that each process pays once; this run gains nothing.")
+        told.append(f"{ONCE}: a start-up cost that each process pays once; no advice shortens this run.")
     return " ".join(told)
 
 
@@ -626,7 +635,7 @@ def _marked(rows: Sequence[Row], report: Report) -> tuple[Row, ...]:
         replace(
             row,
             is_paced=is_paced,
-            is_paid_once=_is_paid_once(row.region.verdict, row.region.first_responses),
+            is_paid_once=_is_paid_once(row.region.verdict, row.region.first_responses, _around(row, report.findings)),
             saves_below=_saves_below(row, rows[place + 1 :]),
         )
         for place, row in enumerate(rows)

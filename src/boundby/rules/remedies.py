@@ -849,7 +849,7 @@ TABLE: tuple[Remedy, ...] = (
         id="pinned-for-reuse",
         title="If a longer run copies the same buffers again, pin them",
         do=_PINNED,
-        elsewhere="each repetition saves $time; in this run, pinning costs about what it saves",
+        elsewhere="pinned memory saves $time in each repetition; pinning itself costs about as much, once",
     ),
     Remedy(
         bound="gpu_copy",

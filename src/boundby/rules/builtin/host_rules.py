@@ -481,7 +481,7 @@ def _external_pace(context: RuleContext) -> Iterator[Match]:
         return
     thread, busiest = (context.trace.threads[number] for number in (pace.thread, pace.busiest))
     region = context.timeline.step_region
-    where = "" if region is None else f" in {units.place(context.path(region))}"
+    where = "" if region is None else f" in all, in {units.place(context.path(region))}"
     yield Match(
         region=ROOT if region is None else region,
         title=f"work arrives every {duration(pace.period_ns)} ({count(pace.periods)} times{where}; thread "

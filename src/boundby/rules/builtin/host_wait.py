@@ -378,7 +378,7 @@ def _message_advice(told: Messages, doing: _Doing | None) -> str:
 
 def _late_advice(late: Late, doing: _Doing | None, *, is_barrier: bool) -> str:
     last = (
-        f"it comes last ({duration(late.inside_ns)} inside where the others wait "
+        f"it comes last (it is in {late.name} for {duration(late.inside_ns)}, the others for "
         f"{duration_range(late.least_ns, late.most_ns)})"
     )
     does, without = f"what {late.who} does before {late.name}", ", or do without the barrier" if is_barrier else ""

@@ -393,7 +393,7 @@ def _in_warm_up(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
     again = _init_share(context, rest_region(context))
     return replace(
         match,
-        title=f"in regions named as set-up or warm-up, {percent(share)} of the window, {match.title}",
+        title=f"in regions named as set-up or warm-up ({percent(share)} of the window), {match.title}",
         evidence={
             **match.evidence,
             "warm_up_of_window_fraction": round(share, 4),

@@ -204,8 +204,8 @@ def _advice(context: RuleContext, kernel: str, capability: Capability, *, tf32_i
     autocast = f'with torch.autocast("cuda", dtype=torch.bfloat16): {_around(context)}'
     if tf32_is_on:
         return (
-            f"{autocast}; other kernels of this program run in TF32 already, so {kernel} keeps to FP32 for its shape, "
-            "layout or dtype",
+            f"{autocast}. TF32 is allowed already (other kernels run in it), but {kernel} does not use it, because of "
+            "its shape, layout or dtype",
             "Make channel and feature counts multiples of 8 and use channels_last, so that a tensor-core kernel fits",
         )
     if capability in _TF32_GAINS_LITTLE:
