@@ -729,7 +729,7 @@ def _left_out(timeline: Timeline, skip_first: int) -> str:
     sizes = sorted(map(len, steps.values()))
     each = f"{sizes[0]:,}" if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,}"
     of_each = f" in each of {len(steps):,} processes" if len(steps) > 1 else ""
-    return f"The first {skip_first} of {each} {name} were left out{of_each}."
+    return f"Left out{of_each}: the first {skip_first} of {each} instances of {name}."
 
 
 def _silent(stage: str, fraction: float | None) -> None:

@@ -112,8 +112,8 @@ def test_the_first_instances_of_each_process_are_skipped() -> None:
     report = Analysis(ranks().trace(), skip_first=1).report
     assert [(region.path, region.instances) for region in report.regions if region.path] == [(("step",), 4)]
     warning = next(item for item in report.trace.warnings if item.code == "skipped-first")
-    assert warning.message == "The first 1 of 3 step were left out in each of 2 processes."
-    with pytest.raises(SelectionError, match="only 3 instances in any process"):
+    assert warning.message == "Left out in each of 2 processes: the first 1 of 3 instances of step."
+    with pytest.raises(SelectionError, match="only 3 steps in any process"):
         build_timeline(ranks().trace(), parse_window("gpu", 3))
 
 
@@ -135,7 +135,7 @@ def test_what_lies_in_a_skipped_instance_is_no_instance() -> None:
         ("1x:2s", 0, "not a time"),
         ("gpu", 5, "cannot be skipped|No range repeats"),
         ("gpu", -1, "negative"),
-        ("nvtx:step 2", 1, "only 1 instances"),
+        ("nvtx:step 2", 1, "is only 1 range of that name"),
         ("9s:", 0, "outside the trace"),
         ("nvtx:", 0, "names no range"),
     ],

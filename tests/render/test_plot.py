@@ -205,7 +205,7 @@ def test_the_command_draws_a_saved_result(tmp_path: Path, capfd: pytest.CaptureF
     result.write_text(json.dumps(reports.sample().to_dict()))
     assert main(["plot", str(result), "-o", str(tmp_path / "a.png"), "--dpi", "60"]) == 0
     assert main(["plot", str(result), "--kind", "timeline", "-o", str(tmp_path / "b.png")]) == 2
-    assert "Give the report itself" in capfd.readouterr().err
+    assert "Give the report that it was made from" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("output", ["figure", "figure.jpg", "missing/figure.png"])

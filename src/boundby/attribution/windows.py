@@ -15,7 +15,7 @@ from boundby.model.arrays import Int64Array, marked, pick, places, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.intervals import NOTHING, nearest
 from boundby.model.late import expression
-from boundby.model.units import FURTHEST_NS, duration
+from boundby.model.units import FURTHEST_NS, duration, plural
 from boundby.structure.found import is_found
 from boundby.structure.steps import likely_steps
 from boundby.trace.tables import Trace
@@ -257,7 +257,8 @@ def skipped_steps(window: DeviceWindow, context: TraceContext) -> dict[int, npt.
     by_process = {number: own for number, own in by_process.items() if len(own)}
     most = max(map(len, by_process.values()), default=0)
     if most <= window.skip_first:
-        only = f"There are only {most} {'steps' if window.range_glob is None else 'ranges of that name'}"
+        what = ("step", "steps") if window.range_glob is None else ("range of that name", "ranges of that name")
+        only = f"There {'is' if most == 1 else 'are'} only {plural(most, *what)}"
         of_each = " in any process" if len(by_process) > 1 else ""
         raise SelectionError(
             f"{only}{of_each}, so the first {window.skip_first} cannot be skipped.",
