@@ -111,7 +111,7 @@ def launches(context: RuleContext) -> Launches:
     launching = marked(call, len(calls))
     neutral = np.flatnonzero((calls.kind == CallClass.OTHER) | ((calls.kind == CallClass.LAUNCH) & ~launching))
     del launching
-    # The launches of each thread in order; everything else but neutral calls is a break, which a graph cannot hold.
+    # The launches of each thread in order; everything else but neutral calls ends the sequence.
     at = as_slice(operation)
     is_launch = (work.in_window & is_any(table.kind, _CAPTURABLE))[at]
     is_launch &= pick(calls.kind, call, 0) == CallClass.LAUNCH
