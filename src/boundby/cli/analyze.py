@@ -95,8 +95,8 @@ def analyze(
     if output is not None and len(reports) > 1:
         _make_folder(output)
     target = OutputTarget(_format(format_name, output, reports), output, save, reports)
-    if output is not None and len(reports) == 1 and not output.is_dir() and not view.quiet:
-        _tell_format(target.format, output)
+    if not view.quiet:
+        _tell_format(target)
     _check(target)
     code = _run(options, target, view)
     if show and output is not None and code == Exit.OK:
@@ -141,8 +141,11 @@ def _format(name: str | None, output: Path | None, reports: Sequence[Path]) -> F
     return FORMATS[name or "terminal"]
 
 
-def _tell_format(chosen: Format, output: Path) -> None:
-    """Where a file's name asks for another format than the one it gets."""
+def _tell_format(target: OutputTarget) -> None:
+    """Where the name of one report's file asks for another format than the one it gets."""
+    chosen, output = target.format, target.output
+    if output is None or len(target.inputs) > 1 or output.is_dir():
+        return
     suffix = output.suffix.lower()
     if suffix in BY_SUFFIX and suffix not in chosen.suffixes:
         text = f"boundby: {output} will hold {chosen.name}, as --format asks, not {BY_SUFFIX[suffix]}, as its name does"
