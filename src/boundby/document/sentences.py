@@ -293,18 +293,14 @@ def _beyond(cause: str, saves: MiddleHalf, window_ns: int, time: Mapping[str, in
 
 def _next_limit(following: str, verdict: Verdict, window_ns: int, saved_ns: int, time: Mapping[str, int]) -> str:
     """The next limit, and why it is hardly in the bar where that is so: of what is left without the bound's work, the
-    idle time that it has now explains little, or it has no letter in the bar. The GPU's work hides it, or it comes
-    after waits, and the bar counts it as sync."""
+    idle time that it has now explains little, or it has no letter in the bar, since the GPU's work hides it. Empty
+    where it comes after waits: the bar counts it as sync."""
     own_ns = time.get(following, 0)
     is_unseen = own_ns < min(SMALL * window_ns, window_ns - saved_ns - own_ns)
     if not (time and is_unseen and verdict.bound in _OF_GPU):
         return NOUN[following]
     is_after_waits = following not in _OF_GPU and time.get("sync", 0) >= SMALL * window_ns
-    return (
-        f"{NOUN[following]} after waits (sync in the bar)"
-        if is_after_waits
-        else f"{NOUN[following]}, now hidden behind the GPU's work"
-    )
+    return "" if is_after_waits else f"{NOUN[following]}, now hidden behind the GPU's work"
 
 
 def _then(verdict: Verdict, window_ns: int, left: Left, saved_ns: int, time: Mapping[str, int]) -> str:
@@ -318,7 +314,8 @@ def _then(verdict: Verdict, window_ns: int, left: Left, saved_ns: int, time: Map
     close = next((doubt.where for doubt in verdict.uncertainties if doubt.kind == "close"), ())
     if len(close) > 1 and verdict.bound_next in close:  # each of them may be it
         return f"; the next limit would be {' or '.join(NOUN[key] for key in close)}"
-    return f"; the next limit would be {_next_limit(verdict.bound_next, verdict, window_ns, saved_ns, time)}"
+    following = _next_limit(verdict.bound_next, verdict, window_ns, saved_ns, time)
+    return f"; the next limit would be {following}" if following else ""
 
 
 def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:

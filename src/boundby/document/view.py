@@ -580,7 +580,7 @@ def most_saved(rows: Sequence[Row]) -> str:
     if any((row.region.max_saving_ns or 0) > (1 + SMALL) * _own_ns(row) > 0 for row in rows if not row.is_paid_once):
         told.append("It may exceed the region's own time: later work would start earlier, too.")
     if any(row.is_paid_once for row in rows):
-        told.append(f"{ONCE}: a start-up cost that each process pays once; no advice shortens this run.")
+        told.append(f"{ONCE}: a start-up cost that each process pays once.")
     return " ".join(told)
 
 

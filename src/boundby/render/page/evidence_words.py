@@ -102,7 +102,7 @@ _LABELS = {
     "graph_fraction": "time inside graphs (share of the window)",
     "graph_launches": "launches of graphs",
     "graph_ns": "time inside graphs",
-    "half_is_over_at_fraction": "share of the window until half of this time has passed",
+    "half_is_over_at_fraction": "half of this work is done at (share of the window)",
     "held_ns": "time held up",
     "hidden_fraction": "hidden by other work",
     "host_asleep_fraction": "of this time, host asleep",

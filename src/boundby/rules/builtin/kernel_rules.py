@@ -289,7 +289,7 @@ def _small_grid(context: RuleContext) -> Iterator[Match]:
     runs, it, fills = ("runs", "it", "fills") if len(alone) == 1 else ("run", "them", "fill")
     does = f"{runs} with no other kernel beside {it} and {fills}"
     copying_ns = _copying_ns(context, alone.rows)
-    also = f"; for {duration(copying_ns)} of it copies run, too, and get no shorter"
+    also = f"; copies run during {duration(copying_ns)} of it"
     beside = also if copying_ns >= HALF * alone.total_ns else ""
     yield alone.match(
         f"{kernels} ({duration(alone.total_ns)}) {does} {percent(used)} of the GPU's multiprocessors{beside}",
