@@ -138,3 +138,12 @@ def test_every_real_trace_fits_one_screen(name: str) -> None:
         # Above it: the head, the verdict and why; and how the program ended, and what to know of the window.
         above = 10 + 4 * (report.trace.program is not None) + 2 * bool(view.accounts(report)[0].outside)
         assert any(line.startswith("First: ") for line in lines[:above]), lines[:above]
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_columns_are_explained_where_they_are_shown(width: int) -> None:
+    lines = screen.render(_with_response(reports.sample()), width=width).splitlines()
+    heading = next(line for line in lines if line.startswith("REGION"))
+    notes = " ".join(line for line in lines if not line.startswith("REGION"))
+    assert ("SAVES UP TO" in heading) is (width == 100)
+    assert ("SAVES UP TO: " in notes) is (width == 100)

@@ -221,8 +221,9 @@ class _Regions(Struct, frozen=True):
         told.append(parts.also_in_bars(self.report, rows, columns, face))
         told.append(view.uncertain(rows))
         folded = "* stands for any number." if any(is_folded(row.label) for row in rows) else ""
-        saves = view.most_saved(rows) if any(map(parts.has_saving, rows)) else ""
-        mean = view.on_the_host(self.report, rows)
+        heads = {column.head for column in columns}
+        saves = view.most_saved(rows) if parts.MOST in heads else ""
+        mean = view.on_the_host(self.report, rows) if parts.MEAN in heads else ""
         notes = (
             *told,
             folded,
