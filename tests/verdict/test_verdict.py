@@ -380,7 +380,7 @@ def test_a_cause_of_the_host_that_no_idle_time_shows_is_not_sure(idle: int, leve
     case = case_of(time=time, operations=1000, captured=ALL, replayed=replayed, is_part=True, is_saturated=False)
     verdict = judge(case)
     assert (verdict.bound, verdict.confidence) == ("host_blocked", level)
-    assert ("the GPU rarely idles because of" in "".join(verdict.reasons)) is (level == "low")
+    assert ("the GPU rarely idles because of blocked time there" in "".join(verdict.reasons)) is (level == "low")
 
 
 def test_what_the_trace_leaves_open_may_turn_a_verdict() -> None:

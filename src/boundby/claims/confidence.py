@@ -236,7 +236,8 @@ def _doubts_of_clock(case: BoundCase, *, is_saturated: bool) -> Iterator[Uncerta
 def _doubts_of_savings(case: BoundCase, decision: Decision, *, is_saturated: bool) -> Iterator[Uncertainty]:
     """Where account and replay, or one cause and several, say different things."""
     if (unshown := _unshown(case, decision)) is not None:
-        sentence = f"the GPU rarely idles because of {NOUN[unshown.key]} there"
+        bound, noun = SHORT_LABEL[unshown.key], NOUN[unshown.key]
+        sentence = f"the bound is {bound}, but the GPU rarely idles because of {noun} there"
         yield uncertainty("unlike-account", steps=2, sentence=sentence)
     if (unsaved := _unsaved(case, decision)) is not None:
         part, label = percent(case.share(unsaved)), SHORT_LABEL[unsaved.key]
