@@ -190,16 +190,16 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
             where=item.where,
             rule=item.rule,
         )
-        if item.remedy == "cpu.start-once" and self.is_all_start:
+        if item.remedy == "cpu.start-once" and self.is_mostly_start:
             code = f"{self.facts['sample']}  # with more steps"
-            told = told._replace(title="Record a longer run: all of this one is start-up", code=code)
+            told = told._replace(title="Record a longer run: this one is mostly start-up", code=code)
         return told
 
     @property
-    def is_all_start(self) -> bool:
-        """The program is bound by initialization to the end: no part of it shows what a longer run does."""
+    def is_mostly_start(self) -> bool:
+        """After its first part, initialization bounds every other one: none shows what a longer run does."""
         phases = self.part.phases if isinstance(self.part, DeviceReport) else ()
-        return bool(phases) and phases[-1].bound == Cause.INIT.key
+        return len(phases) > 1 and all(phase.bound == Cause.INIT.key for phase in phases[1:])
 
     def tells(self, *of_rules: str) -> bool:
         """Whether one of these rules has found anything, be it a note that saves nothing."""
