@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +12,10 @@ from msgspec.structs import replace
 from boundby.claims.because import because, little_alone
 from boundby.claims.bound import BoundCase, Decision, Replay, decide
 from boundby.claims.signs import Signs, checklist
+from boundby.claims.summary import _of_whole
 from boundby.claims.verdict import judge
 from boundby.model.causes import BOUNDS, BUSY_CAUSES, CAUSES, REMOVABLE, Cause
-from boundby.results.report import ApiCalls, Check, Copies, Gaps, Syncs, WhatIf
+from boundby.results.report import ApiCalls, Check, Copies, Gaps, Syncs, Verdict, WhatIf
 from boundby.trace.facts import Captured
 from tests.support.cases import case as case_of
 from tests.support.cases import changed, predicted
@@ -443,3 +446,13 @@ def test_of_a_range_that_is_open_nobody_says_that_it_is_little() -> None:
     for least_ms, verb in ((995, "saves"), (320, "may save")):
         replay = Replay(predicted={"comm_free": replace(sure, low_ns=least_ms * MS)})
         assert little_alone(replace(case, replay=replay), "gpu_comm") == f"removing communication alone {verb} little"
+
+
+def test_nearly_all_of_a_program_of_two_causes_is_bound_by_both() -> None:
+    """A region that holds the rest of it is bound by itself; so is one whose own bound is none of the two."""
+    two = Verdict("mixed", "medium", mixed_of=("cpu", "cuda_api"))
+    shared = SimpleNamespace(leading=two, timeline=SimpleNamespace(total_ns=100 * MS))
+    for bound, own_ns, told in (("cpu", 99, two.bound), ("cpu", 50, "cpu"), ("sync", 99, "sync")):
+        assert _of_whole(Verdict(bound, "high"), own_ns * MS, shared).bound == told  # type: ignore[arg-type]
+    alone = SimpleNamespace(leading=None, timeline=shared.timeline)
+    assert _of_whole(Verdict("cpu", "high"), 99 * MS, alone).bound == "cpu"  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -140,7 +141,8 @@ def test_in_warm_up_it_is_a_note_that_shows_the_rest() -> None:
     (item,) = found(*body, Loop(20, [STEP]), Sync(), rule="lazy-initialization")
     assert item.severity == "note"
     assert item.saving_ns is None
-    assert item.title.startswith("in regions named as set-up or warm-up (")
+    assert re.match(r"in regions named as set-up or warm-up \(\d+ % of the window\), \S", item.title)
+    assert item.evidence["warm_up_regions"] == ["Warm-up"]
     assert "--window 'nvtx:step *'" in item.advice[0]
     assert not any("before the clock starts" in line for line in item.advice)
 
